@@ -1,0 +1,53 @@
+"""Embedders of different kinds, built once."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+import torch
+from dmltk import models
+from dmltk.models import Embedder
+from torch import Tensor
+
+FAMILIES = {
+    "test_efficientnet": ("timm:test_efficientnet,dim=8", "bn"),
+    "levit_128s": ("timm:levit_128s,size=32,dim=8", "bn"),
+    "densenet121": ("timm:densenet121,dim=8", "bn"),
+    "regnetx_002": ("timm:regnetx_002,dim=8", "bn"),
+    "test_vit": ("timm:test_vit,size=32,dim=8", "ln"),
+    "resnet10t": ("timm:resnet10t,dim=8,checkpointing=true", "bn"),
+}
+
+
+@cache
+def _built(spec: str) -> Embedder:
+    return models.build(spec, seed=0)
+
+
+@pytest.fixture
+def embed() -> Callable[[str], Embedder]:
+    """A fresh embedder for a spec."""
+    return lambda spec: copy.deepcopy(_built(spec))
+
+
+@pytest.fixture(params=list(FAMILIES))
+def family(request: pytest.FixtureRequest) -> tuple[Embedder, str]:
+    """An embedder of a family of models, and the kind of its normalisers."""
+    spec, layers = FAMILIES[request.param]
+    return copy.deepcopy(_built(spec)), layers
+
+
+@pytest.fixture
+def pictures() -> Callable[[int], Tensor]:
+    """Three pictures, drawn from a seed."""
+    return lambda seed=0: torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(autouse=True)
+def few_layers_are_fine() -> None:
+    """Small models have few normalisers; the warning has a test of its own."""
+    warnings.filterwarnings("ignore", message="only .* layers differ")

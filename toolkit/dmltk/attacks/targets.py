@@ -1,0 +1,83 @@
+"""Whom an attack aims at: items of other classes, drawn for each picture."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Generator, Tensor
+
+from dmltk.errors import UserError
+
+
+def draw(labels: Tensor, pool: Tensor, count: int, generator: Generator) -> Tensor:
+    """Rows of a pool whose labels differ from each picture's: `count` distinct classes each.
+
+    First the classes are drawn, evenly and without repetition, then a member of each. Where
+    there are fewer other classes than `count`, classes repeat and a warning says so.
+
+    Args:
+        labels: (N,) the pictures' labels.
+        pool: (M,) the labels of what can be aimed at.
+        count: targets a picture.
+        generator: on the CPU.
+
+    Returns:
+        (N, count) rows of the pool, on the CPU.
+
+    Raises:
+        UserError: where some picture finds no other class.
+    """
+    labels, pool = labels.cpu(), pool.cpu()
+    classes, member, sizes = torch.unique(pool, return_inverse=True, return_counts=True)
+    own = torch.searchsorted(classes, labels)
+    absent = classes[own.clamp_max(len(classes) - 1)] != labels
+    own = own.masked_fill(absent, len(classes))
+    others = len(classes) - int((own < len(classes)).any())
+    if others == 0:
+        raise UserError(
+            "there is no other class to aim at: give a batch of two classes or more, "
+            "or targets_from=reference with a reference of other classes"
+        )
+    if others < count:
+        warnings.warn(
+            f"{count} targets were asked for and only {others} other classes are there: "
+            "some are taken more than once",
+            stacklevel=2,
+        )
+    chosen = _distinct(own, len(classes), count, generator)
+    starts = sizes.cumsum(0) - sizes
+    offset = (_uniform(chosen.shape, generator) * sizes[chosen]).long()
+    return member.argsort(stable=True)[starts[chosen] + offset]
+
+
+def permute(count: int, pictures: int, generator: Generator) -> Tensor:
+    """(pictures, count) rows: `count` random permutations of the batch, whatever the labels."""
+    if pictures == 1:
+        raise UserError("pick=permutation of a single picture is that picture: take a larger batch")
+    return torch.stack([torch.randperm(pictures, generator=generator) for _ in range(count)], 1)
+
+
+def _distinct(own: Tensor, classes: int, count: int, generator: Generator) -> Tensor:
+    """(N, count) classes in [0, classes) other than `own`; none twice before all are used.
+
+    `own` is `classes` where the picture's class is not among them; that value marks an empty
+    place in `taken`. The r-th free class is found by stepping over the taken ones in order.
+    """
+    taken = own[:, None]
+    chosen = []
+    for _ in range(count):
+        free = classes - (taken < classes).sum(1)
+        used_up = (free == 0)[:, None] & (torch.arange(taken.shape[1]) > 0)
+        taken = taken.masked_fill(used_up, classes)
+        free = classes - (taken < classes).sum(1)
+        drawn = (_uniform(free.shape, generator) * free).long()
+        for occupied in taken.sort(1).values.unbind(1):
+            drawn = drawn + (drawn >= occupied)
+        chosen.append(drawn)
+        taken = torch.cat([taken, drawn[:, None]], 1)
+    return torch.stack(chosen, 1)
+
+
+def _uniform(shape: torch.Size, generator: Generator) -> Tensor:
+    return torch.rand(shape, dtype=torch.float64, generator=generator)

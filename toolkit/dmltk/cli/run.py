@@ -1,0 +1,91 @@
+"""``dmltk run``: compose, train, attack, judge."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dmltk.cli.names import Named
+
+if TYPE_CHECKING:
+    from dmltk.training.config import Config
+    from dmltk.training.folder import Mode
+
+_PLAIN = (
+    ("--size", "Picture size in pixels (default: the data set's, else the model's, else 64)."),
+    ("--batch", "Pictures a batch (default 112)."),
+    ("--epochs", "Passes over the training split (default 15)."),
+    ("--steps", "Optimizer steps, instead of epochs."),
+    ("--lr", "Learning rate (default 2e-3)."),
+    ("--head-lr", "Learning rate of the heads (default: that of --lr)."),
+    ("--warmup", "Steps of linear warm-up (default 20)."),
+    ("--eps", "Bound of attacks that name none, pixel units (default 8/255)."),
+    ("--limit", "Attack only so many test pictures."),
+    ("--seed", "Seed of everything (default 0)."),
+    ("--device", "auto, cpu, cuda, cuda:1, mps (default auto)."),
+)
+
+
+def _options(command: Any) -> Any:
+    for flag, text in reversed(_PLAIN):
+        command = click.option(flag, help=text)(command)
+    return command
+
+
+@click.command()
+@click.option("--attack", multiple=True, type=Named("attacks"), help="Add a branch (repeatable).")
+@click.option("--bn", type=Named("norms"), help="What routes share: shared, dual, kway.")
+@click.option("--loss", type=Named("losses"), help="Loss (default multisimilarity).")
+@click.option("--pipeline", type=Named("pipelines"), help="A named method or YAML file.")
+@click.option("--set", "settings", multiple=True, metavar="PATH=VALUE", help="Change a field.")
+@click.option("--model", type=Named("models"), help="Model (default smallconv).")
+@click.option("--dataset", type=Named("datasets"), help="Data set (default glyphs).")
+@_options
+@click.option("--eval-attack", multiple=True, type=Named("attacks"), help="Judge by this attack.")
+@click.option("--protocol", multiple=True, type=Named("protocols"), help="clean, query, all.")
+@click.option("--metric", multiple=True, type=Named("metrics"), help="Figures to take.")
+@click.option("--config", metavar="FILE", help="Start from a saved config.yaml.")
+@click.option("--allow-import", multiple=True, metavar="PACKAGE", help="Let FILE import it.")
+@click.option("--out", metavar="DIR", help="Run folder (default runs/<method>-<dataset>).")
+@click.option("--overwrite", is_flag=True, help="Replace the run that is in the folder.")
+@click.option("--resume", is_flag=True, help="Go on with the run that is in the folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print results.json instead of a table.")
+def run(**flags: Any) -> None:
+    """Train a model by a method, then judge it clean and under attack.
+
+    Without --attack and --pipeline the method is mdprop; --pipeline st is plain training.
+
+    \b
+    dmltk run --attack mtax --bn kway --loss multisimilarity --epochs 1 --out runs/first
+    """
+    from dmltk.training.assemble import assemble
+
+    if flags["overwrite"] and flags["resume"]:
+        raise click.UsageError("--overwrite and --resume exclude each other")
+    config, out = assemble(flags)
+    mode: Mode = "resume" if flags["resume"] else "overwrite" if flags["overwrite"] else "new"
+    _execute(config, out, mode, flags["as_json"])
+
+
+def _execute(config: Config, out: Path, mode: Mode, as_json: bool) -> None:
+    from dmltk.report.progress import Reporter
+    from dmltk.report.tables import print_pipeline, print_results
+    from dmltk.training.folder import RunFolder
+
+    folder = RunFolder(out, mode)
+    if folder.finished:
+        click.echo(f"{folder.path} is finished already; see {folder.file('results.json')}")
+        return
+    from dmltk.training.run import run as run_it
+
+    with Reporter() as report:
+        results = run_it(config, folder, report, report.warn)
+    if as_json:
+        click.echo(json.dumps(results, indent=1, ensure_ascii=False))
+        return
+    print_pipeline(config.pipeline, results["routes"])
+    print_results(results)
+    click.echo(f"all figures: {folder.file('results.json')}")

@@ -1,0 +1,65 @@
+"""Augmentations of a batch, every picture with draws of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import torch
+from msgspec import Meta
+from torch import Generator, Tensor
+from torch.nn import functional
+
+from dmltk.errors import UserError
+
+Augment = Callable[[Tensor, Generator], Tensor]
+
+
+def flip(*, p: Annotated[float, Meta(ge=0, le=1)] = 0.5) -> Augment:
+    """Horizontal flips, decided picture by picture.
+
+    Args:
+        p: probability of a flip.
+
+    Returns:
+        f(images (N, C, H, W), CPU generator) -> images of the same shape and type.
+    """
+
+    def apply(images: Tensor, generator: Generator) -> Tensor:
+        turned = torch.rand(len(images), generator=generator).to(images.device) < p
+        return torch.where(turned[:, None, None, None], images.flip(-1), images)
+
+    return apply
+
+
+def crop(
+    *,
+    scale_min: Annotated[float, Meta(gt=0, le=1)] = 0.2,
+    scale_max: Annotated[float, Meta(gt=0, le=1)] = 1.0,
+    ratio: Annotated[float, Meta(ge=1)] = 4 / 3,
+) -> Augment:
+    """Random resized crops: a part of each picture, stretched to the picture's size.
+
+    Args:
+        scale_min: smallest area of the part, as a share of the picture's.
+        scale_max: largest area.
+        ratio: width / height of the part lies within [1 / ratio, ratio].
+
+    Returns:
+        f(images (N, C, H, W) float in [0, 1], CPU generator) -> images of the same shape.
+    """
+    if scale_min > scale_max:
+        raise UserError(f"crop: scale_min {scale_min} exceeds scale_max {scale_max}; swap them")
+
+    def apply(images: Tensor, generator: Generator) -> Tensor:
+        draws = torch.rand(len(images), 4, generator=generator)
+        area = scale_min + (scale_max - scale_min) * draws[:, 0]
+        shape = ratio ** (draws[:, 1] * 2 - 1)
+        part = torch.stack([(area * shape).sqrt(), (area / shape).sqrt()], dim=1).clamp_(max=1)
+        centre = (1 - part) * (draws[:, 2:] * 2 - 1)
+        theta = torch.cat([torch.diag_embed(part), centre[:, :, None]], dim=2).to(images)
+        grid = functional.affine_grid(theta, list(images.shape), align_corners=False)
+        cut = functional.grid_sample(images, grid, padding_mode="border", align_corners=False)
+        return cut.clamp_(0, 1)
+
+    return apply

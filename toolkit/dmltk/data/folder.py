@@ -1,0 +1,92 @@
+"""A data set from a folder of the user's: one folder a class."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from dmltk.data.files import SUFFIXES, Files, check
+from dmltk.data.split import Dataset, divide, number
+from dmltk.errors import UserError
+
+
+def folder(
+    path: str,
+    *,
+    size: Annotated[int, Meta(ge=8)] = 64,
+    val: Annotated[float, Meta(ge=0, lt=1)] = 0.0,
+) -> Dataset:
+    """Pictures of your own, one folder a class.
+
+    Classes are taken in the order of their names: the first half trains, the second half
+    tests. Every picture is decoded once at the start, and all broken ones are named together.
+    Other files are skipped and counted; links to folders are not followed.
+
+    Args:
+        path: the folder that holds the class folders.
+        size: height and width: the shorter side is brought to it, the middle cut out.
+        val: share of the training classes, the last ones, kept for validation.
+
+    Raises:
+        UserError: the folder is missing or empty, or holds broken pictures or too few classes.
+    """
+    root = Path(path).expanduser()
+    if not root.is_dir():
+        raise UserError(f"no folder '{path}'; give the folder that holds one folder a class")
+    paths, skipped = find(root)
+    if not paths:
+        raise UserError(complaint(root))
+    labels, names = number([file.relative_to(root).parts[0] for file in paths])
+    if len(names) < 2:
+        raise UserError(
+            f"'{path}' holds pictures of one class only ('{names[0]}'); "
+            f"it takes at least two class folders"
+        )
+    card = {
+        "name": root.resolve().name,
+        "size": size,
+        "licence": "the user's own",
+        "credits": [],
+        "sha256": check(paths, root),
+        "skipped": {"not_pictures": skipped},
+    }
+    return divide(Files(paths, size), labels, names, val=val, card=card)
+
+
+def find(root: Path) -> tuple[list[Path], int]:
+    """The pictures in the class folders of `root`, sorted, and the number of other files.
+
+    Hidden folders and links to folders are passed over.
+    """
+    pictures: list[Path] = []
+    others = 0
+    for place, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths = [Path(place, name) for name in files]
+        inside = [] if Path(place) == root else [path for path in paths if is_picture(path)]
+        pictures += inside
+        others += len(paths) - len(inside)
+    return sorted(pictures), others
+
+
+def is_picture(path: Path) -> bool:
+    """Whether the name is that of a picture (files such as `._a.jpg` are not)."""
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+
+
+def complaint(root: Path) -> str:
+    """Why a folder without pictures in class folders cannot be used."""
+    if any(is_picture(entry) for entry in root.iterdir()):
+        return (
+            f"the pictures of '{root}' lie beside each other; "
+            f"put those of each class into a folder of its own"
+        )
+    if not any(root.iterdir()):
+        return f"the folder '{root}' is empty; it must hold one folder of pictures a class"
+    kinds = ", ".join(sorted(SUFFIXES))
+    return (
+        f"no pictures in the class folders of '{root}'; files with these endings are read: {kinds}"
+    )

@@ -1,0 +1,187 @@
+"""What a registered thing is, for people: summaries without importing it, parameters with."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import re
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from dmltk import registry
+from dmltk.registry import Entry
+from dmltk.spec import text
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One argument of a factory, as ``dmltk show`` prints it."""
+
+    name: str
+    type: str
+    default: str
+    range: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Description:
+    """A registered thing: its identity, what it is, where it is from, what it takes."""
+
+    kind: str
+    name: str
+    distribution: str
+    version: str
+    summary: str
+    text: str
+    source: str
+    parameters: list[Parameter]
+
+
+def summary(entry: Entry) -> str:
+    """One line about an entry, read from its source without importing it."""
+    if entry.factory is not None and not entry.target:
+        return _first_line(inspect.getdoc(entry.factory))
+    module, _, attribute = entry.target.partition(":")
+    try:
+        path = _source_file(module)
+        found = _documentation(_tree(path), attribute) if path else None
+    except (OSError, SyntaxError, ImportError, ValueError):
+        found = None
+    if found:
+        return _first_line(found)
+    try:
+        return metadata.metadata(entry.distribution)["Summary"] or ""
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def describe(kind: str, name: str, given: Mapping[str, Any] | None = None) -> Description:
+    """Everything about a registered thing; imports it.
+
+    Args:
+        kind: singular or plural.
+        name: short or full.
+        given: arguments on which the parameters may depend (an attack's goal or solver).
+    """
+    entry = registry.resolve(kind, name)
+    factory = registry.factory(kind, name)
+    document = inspect.getdoc(factory) or ""
+    path = _source_file(entry.target.partition(":")[0]) if entry.target else None
+    if path:
+        written = _documentation(_tree(path), entry.target.partition(":")[2])
+        document = inspect.cleandoc(written) if written else document
+    meanings = {**_meanings(inspect.getdoc(factory) or ""), **_meanings(document)}
+    parameters = [
+        _parameter(parameter, meanings.get(parameter.name, ""))
+        for parameter in registry.signature(factory, given).parameters.values()
+    ]
+    source = re.search(r"^Sources?:\s*(.+?)(?=\n\s*\n|\Z)", document, re.M | re.S)
+    return Description(
+        entry.kind,
+        entry.name,
+        entry.distribution,
+        entry.version,
+        _first_line(document) or summary(entry),
+        document,
+        " ".join(source[1].split()) if source else "",
+        parameters,
+    )
+
+
+def _parameter(parameter: inspect.Parameter, meaning: str) -> Parameter:
+    empty = parameter.default is inspect.Parameter.empty
+    annotation = registry.convert.annotation_of(parameter)
+    shown = "required" if empty else text(parameter.default)
+    return Parameter(parameter.name, _type(annotation), shown, _range(annotation), meaning)
+
+
+def _type(annotation: Any) -> str:
+    origin = get_origin(annotation)
+    if (kind := getattr(annotation, "dmltk_kind", None)) is not None:
+        return f"{registry.singular(kind)} spec"
+    if origin is Annotated:
+        return _type(get_args(annotation)[0])
+    if origin is Literal:
+        return " | ".join(str(value) for value in get_args(annotation))
+    if origin in (Union, types.UnionType):
+        return " | ".join(_type(part) for part in get_args(annotation))
+    if origin is not None:
+        inner = ", ".join(_type(part) for part in get_args(annotation) if part is not ...)
+        return f"{origin.__name__}[{inner}]"
+    names = {type(None): "none", Any: "any", str: "text"}
+    return names.get(annotation) or str(getattr(annotation, "__name__", annotation))
+
+
+def _range(annotation: Any) -> str:
+    if get_origin(annotation) in (Union, types.UnionType, list, tuple):
+        return ", ".join(filter(None, (_range(part) for part in get_args(annotation))))
+    if get_origin(annotation) is not Annotated:
+        return ""
+    signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+    bounds = [
+        f"{sign} {bound:g}"
+        for meta in get_args(annotation)[1:]
+        if isinstance(meta, msgspec.Meta)
+        for key, sign in signs.items()
+        if (bound := getattr(meta, key)) is not None
+    ]
+    return ", ".join([*bounds, *filter(None, [_range(get_args(annotation)[0])])])
+
+
+def _meanings(document: str) -> dict[str, str]:
+    section = re.search(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", document, re.M)
+    found: dict[str, str] = {}
+    for line in (section[1] if section else "").splitlines():
+        match = re.match(r"    (\w+)(?: \([^)]*\))?: (.+)", line)
+        if match:
+            last = match[1]
+            found[last] = match[2].strip()
+        elif found and line.strip():
+            found[last] += " " + line.strip()
+    return found
+
+
+def _first_line(document: str | None) -> str:
+    return " ".join((document or "").strip().split("\n\n")[0].split())
+
+
+def _source_file(module: str) -> Path | None:
+    top, *rest = module.split(".")
+    found = importlib.util.find_spec(top)
+    if found is None or found.origin is None:
+        return None
+    base = Path(found.origin)
+    if not rest:
+        return base
+    path = base.parent.joinpath(*rest)
+    candidates = [path / "__init__.py", path.with_suffix(".py")]
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+def _documentation(tree: ast.Module, attribute: str) -> str | None:
+    """The docstring of a module's class, function or assignment (a string right after it)."""
+    for node, following in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == attribute:
+            return ast.get_docstring(node)
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
+        if any(isinstance(t, ast.Name) and t.id == attribute for t in targets) and isinstance(
+            following, ast.Expr
+        ):
+            value = following.value
+            found = value.value if isinstance(value, ast.Constant) else None
+            return found if isinstance(found, str) else None
+    return None

@@ -1,0 +1,163 @@
+"""Judge an embedder: clean, then under each attack, by every protocol and metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dmltk.batch import Batch, Reference
+from dmltk.data.split import Split, load
+from dmltk.evaluation.metrics import first_hits, query_counts
+from dmltk.evaluation.protocols import Embedded, Sides
+
+Progress = Callable[[str, int, int], None]
+Evaluation = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An attack to be judged by.
+
+    Args:
+        name: short, unique in an evaluation.
+        spec: as it was asked for.
+        attack: built; targets come from the reference.
+    """
+
+    name: str
+    spec: str
+    attack: Any
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What an embedder is judged on and by.
+
+    Args:
+        split: the pictures.
+        protocols: by name.
+        metrics: callables that return figures by name.
+        batch: pictures a pass.
+        rows: the rows that are attacked, in increasing order.
+        generator: gives the generator for an attack's name and a batch's first row.
+        progress: told what is going on, how far, of how many.
+        route: the name that results carry.
+    """
+
+    split: Split
+    protocols: Mapping[str, Any]
+    metrics: Sequence[Any]
+    batch: int
+    rows: Sequence[int]
+    generator: Callable[[str, int], torch.Generator]
+    progress: Progress
+    route: str = "main"
+
+    def __call__(self, embed: nn.Module, trials: Sequence[Trial]) -> list[Evaluation]:
+        """All evaluations, in the form of ``results.json``.
+
+        Args:
+            embed: the embedder; it is put in eval mode.
+            trials: attacks; each one's pictures are made once and serve every protocol.
+        """
+        embed.eval()
+        clean = self.embed(embed)
+        unharmed = self._hits(_plain(clean))
+        found = []
+        if "clean" in self.protocols:
+            sides = self.protocols["clean"](clean)
+            found.append(self._evaluation("clean", "clean", None, 0.0, sides))
+        for trial in trials:
+            adversarial, stats = self.attack(embed, trial, clean)
+            for name, protocol in self.protocols.items():
+                if protocol.attacked == "none":
+                    continue
+                sides = protocol(clean, adversarial)
+                entry = self._evaluation(
+                    trial.name, name, trial.spec, float(trial.attack.threat.eps), sides
+                )
+                lost = unharmed[adversarial.index] & ~self._hits(sides)
+                standing = int(unharmed[adversarial.index].sum())
+                success = int(lost.sum()) / standing if standing else None
+                found.append({**entry, "attack_stats": {"success": success, **stats}})
+        return found
+
+    def embed(self, embed: nn.Module) -> Embedded:
+        """The whole split, clean."""
+        parts = []
+        with torch.no_grad():
+            for images, _, _ in self._batches("embed", range(len(self.split)), embed):
+                parts.append(embed(images).float().cpu())
+        rows = torch.arange(len(self.split))
+        return Embedded(torch.cat(parts), self.split.labels, rows)
+
+    def attack(
+        self, embed: nn.Module, trial: Trial, clean: Embedded
+    ) -> tuple[Embedded, dict[str, float]]:
+        """The attacked rows' embeddings, and what the attack cost."""
+        parts: list[Tensor] = []
+        stats = {"linf_max": 0.0, "forwards": 0, "backwards": 0, "zero_gradients": 0}
+        for images, labels, index in self._batches(trial.name, self.rows, embed):
+            reference = Reference(
+                clean.embeddings.to(images.device), clean.labels.to(images.device)
+            )
+            batch = Batch(images, labels, index, reference)
+            draws = self.generator(trial.name, int(index[0]))
+            result = trial.attack(embed, batch, generator=draws)
+            with torch.no_grad():
+                parts.append(embed(result.images).float().cpu())
+            stats["linf_max"] = max(stats["linf_max"], float(result.linf.max()))
+            for key in ("forwards", "backwards", "zero_gradients"):
+                stats[key] += int(getattr(result, key))
+        rows = torch.as_tensor(self.rows)
+        return Embedded(torch.cat(parts), self.split.labels[rows], rows), stats
+
+    def _batches(
+        self, doing: str, rows: Sequence[int], embed: nn.Module
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        device = next((p.device for p in embed.parameters()), torch.device("cpu"))
+        for first in range(0, len(rows), self.batch):
+            self.progress(doing, first, len(rows))
+            part = load(self.split, list(rows[first : first + self.batch]))
+            yield part[0].to(device), part[1].to(device), part[2].to(device)
+        self.progress(doing, len(rows), len(rows))
+
+    def _evaluation(
+        self, name: str, protocol: str, attack: str | None, eps: float, sides: Sides
+    ) -> Evaluation:
+        figures: dict[str, float | None] = {}
+        for metric in self.metrics:
+            figures |= metric(*_arguments(sides))
+        return {
+            "name": name,
+            "split": "test",
+            "protocol": protocol,
+            "attack": attack,
+            "eps": eps,
+            "route": self.route,
+            "metrics": figures,
+            "counts": query_counts(sides.query_labels, sides.gallery_labels, sides.query_index),
+        }
+
+    @staticmethod
+    def _hits(sides: Sides) -> Tensor:
+        return first_hits(*_arguments(sides)) == 1
+
+
+def _plain(clean: Embedded) -> Sides:
+    z, y = clean.embeddings, clean.labels
+    return Sides(z, z, y, y, clean.index)
+
+
+def _arguments(sides: Sides) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    return (
+        sides.query,
+        sides.gallery,
+        sides.query_labels,
+        sides.gallery_labels,
+        sides.query_index,
+    )

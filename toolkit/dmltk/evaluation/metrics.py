@@ -1,0 +1,298 @@
+"""Figures of retrieval and of the shape of an embedding space.
+
+A metric is called with the two sides of a protocol and gives numbers by name:
+`f(query, gallery, query_labels, gallery_labels, query_index) -> {"recall@1": .71}`.
+`query_index` holds each query's own row in the gallery, which is left out by index (never by
+distance, so duplicates stay), or -1 where it has none. Items are ranked by squared Euclidean
+distance, which for unit vectors is the order of the cosine. **Ties count against the model**: of
+two gallery items equally far from a query, the one with another label ranks first, so a model
+that maps everything to one point gets 0. What is not defined is None, never NaN.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from dmltk.errors import DmltkError
+
+CELLS = 1 << 24
+"""Most distances held at once: queries of a chunk times gallery items."""
+
+
+Metric: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], dict[str, float | None]]
+"""What a registered metric's factory returns; figures are fractions where they can be."""
+
+
+def recall(ks: tuple[Annotated[int, msgspec.Meta(ge=1)], ...] = (1, 2, 4, 8)) -> Recall:
+    """Recall@k: the share of queries with one of their own label among the k nearest.
+
+    Queries whose label occurs nowhere else in the gallery cannot succeed and are left out;
+    `query_counts` says how many those are.
+
+    Args:
+        ks: the numbers of neighbours looked at; one figure `recall@k` each.
+
+    Source: Jegou et al. 2011; as used in Musgrave et al. 2020, section 3.
+    """
+    return Recall(tuple(ks))
+
+
+def map_at_r() -> Metric:
+    """MAP@R: mean average precision over a query's R nearest, R the number it could find.
+
+    Source: Musgrave et al. 2020, A Metric Learning Reality Check, section 3.2.
+    """
+    return mean_average_precision_at_r
+
+
+def nmi(seed: int = 0, repeats: Annotated[int, msgspec.Meta(ge=1)] = 1) -> NMI:
+    """NMI of k-means clusters against the labels, as many clusters as classes present.
+
+    Engines differ by up to ten points on the same data and seeds by one or two, so both are
+    attributes of the metric and belong beside the figure.
+
+    Args:
+        seed: seed of the first k-means run; the i-th further run takes seed + i.
+        repeats: number of k-means runs whose NMI are averaged.
+
+    Source: 2 I(clusters, labels) / (H(clusters) + H(labels)), arithmetic mean.
+    """
+    return NMI(seed, repeats)
+
+
+def pi_ratio() -> Metric:
+    """Density of an embedding space: distances inside classes over distances between them.
+
+    Gives `pi_intra` (mean cosine distance between two pictures of a class, averaged over the
+    classes with two pictures or more), `pi_inter` (between two class means) and `pi_ratio`,
+    all three of the queries.
+
+    Source: Roth et al. 2020, Revisiting Training Strategies, section 5.
+    """
+    return density
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Recall@k for several k from one pass: the rank of each query's first hit decides."""
+
+    ks: tuple[int, ...]
+
+    def __call__(
+        self,
+        query: Tensor,
+        gallery: Tensor,
+        query_labels: Tensor,
+        gallery_labels: Tensor,
+        query_index: Tensor,
+    ) -> dict[str, float | None]:
+        """`{"recall@k": share of the queries that could succeed}`."""
+        ranks = first_hits(query, gallery, query_labels, gallery_labels, query_index)
+        ranks = ranks[ranks > 0]
+        return {
+            f"recall@{k}": (ranks <= k).double().mean().item() if len(ranks) else None
+            for k in self.ks
+        }
+
+
+def first_hits(
+    query: Tensor,
+    gallery: Tensor,
+    query_labels: Tensor,
+    gallery_labels: Tensor,
+    query_index: Tensor,
+) -> Tensor:
+    """The rank of each query's nearest item with its label, counted from 1.
+
+    Args:
+        query: (Nq, D) embeddings.
+        gallery: (Ng, D) embeddings.
+        query_labels: (Nq,) integers.
+        gallery_labels: (Ng,) integers.
+        query_index: (Nq,) each query's own row in the gallery, -1 for none.
+
+    Returns:
+        (Nq,) integers on the CPU; 0 where the gallery holds nothing of the query's label.
+    """
+    ranks = []
+    for distance, same in _chunks(query, gallery, query_labels, gallery_labels, query_index):
+        hit = distance.masked_fill(~same, torch.inf).amin(1, keepdim=True)
+        ahead = (distance.masked_fill(same, torch.inf) <= hit).sum(1)
+        ranks.append((ahead + 1).masked_fill(hit[:, 0].isinf(), 0).cpu())
+    return torch.cat(ranks) if ranks else torch.zeros(0, dtype=torch.long)
+
+
+def mean_average_precision_at_r(
+    query: Tensor,
+    gallery: Tensor,
+    query_labels: Tensor,
+    gallery_labels: Tensor,
+    query_index: Tensor,
+) -> dict[str, float | None]:
+    """`{"map@r": …}` over the queries that could succeed."""
+    scores = []
+    for distance, same in _chunks(query, gallery, query_labels, gallery_labels, query_index):
+        relevant = (same & distance.isfinite()).sum(1)
+        most = int(relevant.max())
+        if most == 0:
+            continue
+        hits = distance.masked_fill(~same, torch.inf).topk(most, 1, largest=False).values
+        others = distance.masked_fill(same, torch.inf).topk(most, 1, largest=False).values
+        place = torch.arange(1, most + 1, device=distance.device)
+        rank = place + torch.searchsorted(others, hits, right=True)
+        found = (rank <= relevant[:, None]) & (place <= relevant[:, None])
+        precision = (place / rank).where(found, torch.zeros(()).to(distance)).double()
+        scores.append((precision.sum(1) / relevant)[relevant > 0].cpu())
+    return {"map@r": torch.cat(scores).mean().item() if scores else None}
+
+
+@dataclass(frozen=True)
+class NMI:
+    """NMI of scikit-learn's k-means (k-means++, one start a run) against the labels."""
+
+    seed: int
+    repeats: int
+    engine: str = "scikit-learn"
+
+    def __call__(
+        self,
+        query: Tensor,
+        gallery: Tensor,
+        query_labels: Tensor,
+        gallery_labels: Tensor,
+        query_index: Tensor,
+    ) -> dict[str, float | None]:
+        """`{"nmi": …}` of the queries; None with fewer than two classes."""
+        from sklearn.metrics import normalized_mutual_info_score
+
+        _refuse_non_finite(query, "query")
+        points, labels = query.float().cpu().numpy(), query_labels.cpu().numpy()
+        classes = len(np.unique(labels))
+        if classes < 2:
+            return {"nmi": None}
+        values = [
+            normalized_mutual_info_score(labels, kmeans(points, classes, self.seed + i))
+            for i in range(self.repeats)
+        ]
+        return {"nmi": float(np.mean(values))}
+
+
+def kmeans(points: np.ndarray, clusters: int, seed: int) -> np.ndarray:
+    """The cluster of each of `points` (N, D), an integer in [0, clusters)."""
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        # fewer distinct points than clusters: the figure says it, a collapsed model has NMI 0
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return KMeans(clusters, n_init=1, random_state=seed).fit_predict(points)
+
+
+def density(
+    query: Tensor,
+    gallery: Tensor,
+    query_labels: Tensor,
+    gallery_labels: Tensor,
+    query_index: Tensor,
+) -> dict[str, float | None]:
+    """`{"pi_intra", "pi_inter", "pi_ratio"}` of the queries, without a list of pairs.
+
+    With s the sum of n vectors, the sum of the products of all ordered pairs is |s|^2 less the
+    sum of their squared lengths; so it takes N x D steps, in float64 as two large sums cancel.
+    """
+    _refuse_non_finite(query, "query")
+    unit = normalize(query.cpu().double(), dim=1)
+    _, members, sizes = query_labels.cpu().unique(return_inverse=True, return_counts=True)
+    sums = unit.new_zeros(len(sizes), unit.shape[1]).index_add_(0, members, unit)
+    lengths = unit.new_zeros(len(sizes)).index_add_(0, members, unit.square().sum(1))
+    several = sizes > 1
+    intra = _pair_distance(sums[several], lengths[several], sizes[several])
+    means = normalize(sums, dim=1)
+    inter = _pair_distance(
+        means.sum(0, keepdim=True), means.square().sum()[None], sizes.new_tensor([len(sizes)])
+    )
+    pi_intra = intra.mean().item() if len(intra) else None
+    pi_inter = inter.item() if len(sizes) > 1 else None
+    defined = pi_intra is not None and pi_inter is not None and pi_inter >= 1e-8
+    return {
+        "pi_intra": pi_intra,
+        "pi_inter": pi_inter,
+        "pi_ratio": pi_intra / pi_inter if defined else None,  # type: ignore[operator]
+    }
+
+
+def query_counts(
+    query_labels: Tensor, gallery_labels: Tensor, query_index: Tensor
+) -> dict[str, int]:
+    """How many queries there are, and how many of them no retrieval figure can count.
+
+    Args:
+        query_labels: (Nq,) integers.
+        gallery_labels: (Ng,) integers.
+        query_index: (Nq,) each query's own row in the gallery, -1 for none.
+
+    Returns:
+        `{"queries": Nq, "excluded": those whose label is nowhere else in the gallery}`.
+    """
+    names, sizes = gallery_labels.cpu().unique(return_counts=True)
+    labels, rows = query_labels.cpu(), query_index.cpu()
+    if len(names) == 0:
+        return {"queries": len(labels), "excluded": len(labels)}
+    place = torch.searchsorted(names, labels).clamp(max=len(names) - 1)
+    present = sizes[place].where(names[place] == labels, torch.zeros((), dtype=torch.long))
+    own = (rows >= 0) & (gallery_labels.cpu()[rows.clamp(min=0)] == labels)
+    return {"queries": len(labels), "excluded": int((present - own.long() == 0).sum())}
+
+
+def _chunks(
+    query: Tensor,
+    gallery: Tensor,
+    query_labels: Tensor,
+    gallery_labels: Tensor,
+    query_index: Tensor,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """For some queries at a time: distances (q, Ng), infinite at the own row, and same label.
+
+    A query's own squared length is left out of its distances: it moves none past another.
+    """
+    _refuse_non_finite(query, "query")
+    _refuse_non_finite(gallery, "gallery")
+    if len(gallery) == 0:
+        raise DmltkError("the gallery is empty: there is nothing to retrieve")
+    device = gallery.device
+    gallery = gallery.float()
+    squares = gallery.square().sum(1)
+    gallery_labels = gallery_labels.to(device)
+    rows = max(1, CELLS // len(gallery))
+    for some in torch.arange(len(query)).split(rows):
+        part = some.to(query.device)
+        distance = torch.addmm(squares, query[part].to(device).float(), gallery.T, alpha=-2)
+        own = query_index[some.to(query_index.device)].to(device)
+        known = (own >= 0).nonzero()[:, 0]
+        distance[known, own[known]] = torch.inf
+        labels = query_labels[some.to(query_labels.device)].to(device)
+        yield distance, labels[:, None] == gallery_labels[None]
+
+
+def _pair_distance(sums: Tensor, lengths: Tensor, sizes: Tensor) -> Tensor:
+    """Mean cosine distance over ordered pairs of `sizes` vectors with these sums."""
+    pairs = (sizes * (sizes - 1)).double()
+    return 1 - (sums.square().sum(1) - lengths) / pairs
+
+
+def _refuse_non_finite(embeddings: Tensor, side: str) -> None:
+    bad = int((~embeddings.isfinite()).any(1).sum())
+    if bad:
+        raise DmltkError(
+            f"{bad} of {len(embeddings)} {side} embeddings hold NaN or infinity, so no figure "
+            "can be given: look at the training log for where the loss became non-finite"
+        )

@@ -1,0 +1,132 @@
+"""Who is attacked, against which gallery: the ways to set up one retrieval.
+
+A protocol takes the embeddings of the test split, clean and adversarial, and lays out the two
+sides that the metrics compare. It says in `attacked` which pictures have to be attacked for it:
+`none`, `query` (any of them, each on its own) or `all`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from dmltk.errors import UserError
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Embeddings of pictures of a split.
+
+    Args:
+        embeddings: (N, D).
+        labels: (N,) integers.
+        index: (N,) each picture's own row in the split; every row at most once.
+    """
+
+    embeddings: Tensor
+    labels: Tensor
+    index: Tensor
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The two sides of a retrieval, as the metrics take them.
+
+    Args:
+        query: (Nq, D) embeddings.
+        gallery: (Ng, D) embeddings.
+        query_labels: (Nq,) integers.
+        gallery_labels: (Ng,) integers.
+        query_index: (Nq,) each query's own row in the gallery, -1 where it has none.
+    """
+
+    query: Tensor
+    gallery: Tensor
+    query_labels: Tensor
+    gallery_labels: Tensor
+    query_index: Tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A protocol: which pictures are attacked, and how the sides are laid out.
+
+    Args:
+        attacked: the pictures that need an adversarial twin.
+        arrange: gives the sides from the clean and the adversarial embeddings.
+    """
+
+    attacked: Literal["none", "query", "all"]
+    arrange: Callable[[Embedded, Embedded | None], Sides]
+
+    def __call__(self, clean: Embedded, adversarial: Embedded | None = None) -> Sides:
+        """The sides, from the clean split and what of it was attacked."""
+        return self.arrange(clean, adversarial)
+
+
+def clean() -> Layout:
+    """No attack: every test picture is a query against all the others."""
+    return Layout("none", lambda clean, adversarial: _among_themselves(clean))
+
+
+def query() -> Layout:
+    """The queries are attacked, the gallery is clean: what a user's upload meets.
+
+    Any part of the pictures may have been attacked; those are the queries. A query's own clean
+    picture is left out of the gallery by index.
+    """
+    return Layout("query", _adversarial_queries)
+
+
+def all_() -> Layout:
+    """Every test picture is replaced by its adversarial twin, as query and in the gallery.
+
+    Source: MDProp's "adversarial data".
+    """
+    return Layout("all", _adversarial_everywhere)
+
+
+def _among_themselves(pictures: Embedded) -> Sides:
+    rows = torch.arange(len(pictures.index))
+    return Sides(pictures.embeddings, pictures.embeddings, pictures.labels, pictures.labels, rows)
+
+
+def _adversarial_queries(clean: Embedded, adversarial: Embedded | None) -> Sides:
+    attacked = _needed(adversarial, "query")
+    return Sides(
+        attacked.embeddings,
+        clean.embeddings,
+        attacked.labels,
+        clean.labels,
+        _places(attacked.index.cpu(), clean.index.cpu()),
+    )
+
+
+def _adversarial_everywhere(clean: Embedded, adversarial: Embedded | None) -> Sides:
+    attacked = _needed(adversarial, "all")
+    if not torch.equal(attacked.index.cpu().sort().values, clean.index.cpu().sort().values):
+        raise UserError(
+            f"protocol 'all' replaces every picture by its adversarial twin, but "
+            f"{len(attacked.index)} of {len(clean.index)} were attacked: attack them all, or use "
+            "protocol 'query'"
+        )
+    return _among_themselves(attacked)
+
+
+def _needed(adversarial: Embedded | None, name: str) -> Embedded:
+    if adversarial is None:
+        raise UserError(f"protocol '{name}' needs adversarial pictures: name an attack")
+    return adversarial
+
+
+def _places(wanted: Tensor, index: Tensor) -> Tensor:
+    """Where each of `wanted` stands in `index`, -1 where it does not."""
+    if len(index) == 0:
+        return torch.full_like(wanted, -1)
+    ordered, order = index.sort()
+    place = torch.searchsorted(ordered, wanted).clamp(max=len(index) - 1)
+    return order[place].where(ordered[place] == wanted, torch.tensor(-1))

@@ -1,0 +1,84 @@
+"""The named methods: presets of :func:`dmltk.pipelines.compose.compose`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from dmltk.errors import UserError
+from dmltk.pipelines.compose import LOSS, compose
+from dmltk.pipelines.structure import Pipeline
+
+Targets = Annotated[int, msgspec.Meta(ge=1)]
+
+
+def st(*, norms: str = "shared", loss: str = LOSS) -> Pipeline:
+    """Standard training: clean pictures, one term.
+
+    Args:
+        norms: norm strategy; with one route there is one set whatever it is.
+        loss: loss spec.
+
+    Source: Roth et al., ICML 2020.
+    """
+    return compose(norms=norms, loss=loss)
+
+
+def at(
+    *, attack: str = "stax:steps=1", join: Literal["each", "cat"] = "each", loss: str = LOSS
+) -> Pipeline:
+    """Adversarial training: clean and attacked pictures through the same normalisers.
+
+    Args:
+        attack: attack spec; ``mtax`` for several targets.
+        join: one loss a branch, summed, or one over all embeddings (the other reading).
+        loss: loss spec.
+
+    Source: MDProp (Singh et al.), appendix C.2, eq. 17.
+    """
+    return compose(attacks=[attack], norms="shared", loss=loss, join=join)
+
+
+def advprop_d(*, attack: str = "stax:steps=1", loss: str = LOSS) -> Pipeline:
+    """AdvProp for metric learning: attacked pictures have normalisers of their own.
+
+    Args:
+        attack: attack spec.
+        loss: loss spec.
+
+    Source: Xie et al., CVPR 2020; MDProp (Singh et al.), section 3.
+    """
+    return compose(attacks=[attack], norms="dual", loss=loss)
+
+
+def mdprop(
+    *,
+    stax: bool = True,
+    mtax: list[Targets] = [5],  # noqa: B006 (never changed; the default is shown to users)
+    steps: Annotated[int, msgspec.Meta(ge=1)] = 1,
+    start: Literal["0", "paper"] = "0",
+    norms: str = "kway",
+    loss: str = LOSS,
+) -> Pipeline:
+    """MDProp: clean, single-targeted and multi-targeted pictures, normalisers for each.
+
+    MDProp′ is ``mdprop:stax=false,mtax=[3]``, MDProp″ the default, MDProp‴ ``mdprop:mtax=[3,5]``.
+
+    Args:
+        stax: whether there is a branch of single-targeted pictures.
+        mtax: targets T of each multi-targeted branch.
+        steps: steps of every attack.
+        start: from the picture (0), or uniformly within 5e-4 of it (paper).
+        norms: norm strategy.
+        loss: loss spec.
+
+    Source: MDProp (Singh et al.), algorithm 1 and eq. 3.
+    """
+    if not stax and not mtax:
+        raise UserError("pipeline 'mdprop' without stax and mtax has no attack: write st instead")
+    from_noise = f"solver=pgd,steps={steps},gain=1,start=5e-4,select=last"
+    search = from_noise if start == "paper" else f"steps={steps}"
+    attacks = [f"stax:{search}"] if stax else []
+    attacks += [f"mtax:targets={targets},{search}" for targets in mtax]
+    return compose(attacks=attacks, norms=norms, loss=loss)

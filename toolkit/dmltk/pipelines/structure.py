@@ -1,0 +1,198 @@
+"""A training method as data: norm strategy, heads, branches, terms. No torch in here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from dmltk import convert
+from dmltk.errors import UserError
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A named projection inside the embedder; `embed` is always there.
+
+    Args:
+        pool: how the feature map is pooled.
+        dim: output size; 0 is the pooled feature itself.
+        hidden: width of one hidden ReLU layer; 0 for none.
+        unit: scale embeddings to unit length.
+        bn: batch norm before the ReLU.
+    """
+
+    pool: Literal["avg", "max", "avgmax"] = "avg"
+    dim: Annotated[int, msgspec.Meta(ge=0)] = 0
+    hidden: Annotated[int, msgspec.Meta(ge=0)] = 0
+    unit: bool = True
+    bn: bool = False
+
+
+class Ramp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A weight that moves linearly from one value to another over `steps`, then stays."""
+
+    start: float = msgspec.field(name="from")
+    to: float
+    steps: Annotated[int, msgspec.Meta(ge=1)]
+
+    def at(self, step: int) -> float:
+        """The weight at a step, counted from 0."""
+        share = min(max(step, 0) / self.steps, 1.0)
+        return self.start + (self.to - self.start) * share
+
+
+class Term(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A loss over named branches.
+
+    Args:
+        loss: loss spec.
+        of: references: ``branch``, ``branch.head``, either with ``|stop`` (no gradient).
+        join: ``each`` sums one value a reference; ``cat`` concatenates embeddings and labels
+            to one value; ``args`` hands them over as positional arguments.
+        weight: a number or a ramp ``{from, to, steps}``.
+        from_step: the first optimizer step in which the term counts.
+        labels: ``labels``, ``index``, or a key of the batch's `extra`.
+    """
+
+    loss: str
+    of: tuple[str, ...]
+    join: Literal["each", "cat", "args"] = "each"
+    weight: float | Ramp = 1.0
+    from_step: Annotated[int, msgspec.Meta(ge=0)] = 0
+    labels: str = "labels"
+
+    def weight_at(self, step: int) -> float:
+        """The weight at an optimizer step; 0 before `from_step`."""
+        if step < self.from_step:
+            return 0.0
+        if isinstance(self.weight, Ramp):
+            return self.weight.at(step - self.from_step)
+        return self.weight
+
+    @property
+    def references(self) -> tuple[Of, ...]:
+        """`of`, read."""
+        return tuple(Of.parse(text) for text in self.of)
+
+
+class Branch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One distribution in training: source, then augmentation or attack, then a route.
+
+    Args:
+        source: branches whose pictures are taken (concatenated); none is the batch.
+        augment: augment spec.
+        attack: attack spec; named by its solver where there is an `objective`.
+        objective: terms with ``self`` that the attack climbs instead of a goal.
+        route: the route its pictures pass through.
+        take: the part of the source's rows, as two fractions.
+        ema: embed with the averaged weights, without gradient.
+    """
+
+    source: tuple[str, ...] = ()
+    augment: str = ""
+    attack: str = ""
+    objective: tuple[Term, ...] = ()
+    route: str = "main"
+    take: tuple[float, float] = (0.0, 1.0)
+    ema: bool = False
+
+
+class Pipeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A whole training method.
+
+    Args:
+        norms: norm strategy spec.
+        heads: further heads by name (`embed` may be redefined).
+        branches: by name, in order.
+        terms: what is minimised: the weighted sum.
+    """
+
+    branches: dict[str, Branch]
+    terms: tuple[Term, ...]
+    norms: str = "shared"
+    heads: dict[str, Head] = msgspec.field(default_factory=dict)
+
+    @property
+    def routes(self) -> list[str]:
+        """All routes, `main` first."""
+        return list(dict.fromkeys(["main", *(b.route for b in self.branches.values())]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data with defaults left out, in reading order."""
+        plain = msgspec.to_builtins(self)
+        order = ("norms", "heads", "branches", "terms")
+        return {"norms": self.norms} | {key: plain[key] for key in order if key in plain}
+
+    def to_yaml(self) -> str:
+        """The pipeline as YAML, which :func:`load` reads back equal."""
+        import yaml
+
+        return yaml.safe_dump(self.to_dict(), sort_keys=False, default_flow_style=None, width=100)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(self.to_yaml())}</pre>"
+
+
+class Of(msgspec.Struct, frozen=True):
+    """A term's reference: whose embedding, by which head, with gradient or not."""
+
+    branch: str
+    head: str = "embed"
+    stop: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Of:
+        """Read ``branch[.head][|stop]``."""
+        name, bar, mark = text.partition("|")
+        if bar and mark != "stop":
+            raise UserError(f"reference '{text}': after '|' only 'stop' may stand")
+        branch, dot, head = name.partition(".")
+        if not _NAME.fullmatch(branch) or (dot and not _NAME.fullmatch(head)):
+            raise UserError(f"reference '{text}' is malformed: write branch[.head][|stop]")
+        return cls(branch, head or "embed", bool(bar))
+
+
+def from_dict(data: Mapping[str, Any], where: str = "pipeline") -> Pipeline:
+    """A checked Pipeline from plain data (text or numbers).
+
+    Raises:
+        UserError: naming the path of what is wrong.
+    """
+    from dmltk.pipelines.check import check
+
+    pipeline = convert.structure(dict(data), Pipeline, where)
+    check(pipeline)
+    return pipeline
+
+
+def from_yaml(text: str, where: str = "pipeline") -> Pipeline:
+    """A checked Pipeline from YAML text; every scalar is read as text."""
+    return from_dict(read_yaml(text, where), where)
+
+
+def load(path: str | Path) -> Pipeline:
+    """A checked Pipeline from a YAML file."""
+    file = Path(path)
+    if not file.is_file():
+        raise UserError(f"there is no pipeline file '{file}'")
+    return from_yaml(file.read_text("utf-8"), str(file))
+
+
+def read_yaml(text: str, where: str) -> dict[str, Any]:
+    """YAML whose scalars all arrive as text (``8/255`` survives); tags are refused."""
+    import yaml
+
+    try:
+        data = yaml.load(text, Loader=yaml.BaseLoader)
+    except yaml.YAMLError as error:
+        raise UserError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{where} must be a mapping with the keys of a {where.split('.')[0]}")
+    return data

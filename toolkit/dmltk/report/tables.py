@@ -1,0 +1,110 @@
+"""What commands print: tables that degrade to plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dmltk.description import Description
+from dmltk.pipelines.structure import Pipeline
+
+_WIDTH = 140
+
+
+def console() -> Console:
+    """Standard output; wide enough for a table where it is no terminal."""
+    made = Console(highlight=False)
+    return made if made.is_terminal else Console(highlight=False, width=_WIDTH)
+
+
+def print_results(results: Mapping[str, Any]) -> None:
+    """The table at the end of a run: an evaluation a row, fractions in [0, 1]."""
+    rows = results["evaluations"]
+    names = list(dict.fromkeys(name for row in rows for name in row["metrics"]))
+    table = Table("attack", "protocol", "ε", *names, "success", box=None, pad_edge=False)
+    for column in table.columns:
+        column.no_wrap = True
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for row in rows:
+        figures = [_figure(row["metrics"].get(name)) for name in names]
+        success = row.get("attack_stats", {}).get("success")
+        table.add_row(
+            row["name"],
+            row["protocol"],
+            budget(row["eps"]),
+            *figures,
+            "" if row["attack"] is None else _figure(success),
+        )
+    console().print(table)
+
+
+def budget(eps: float) -> str:
+    """A bound in pixel units as n/255."""
+    return "0" if eps == 0 else f"{eps * 255:.3g}/255"
+
+
+def print_pipeline(pipeline: Pipeline, sets: Mapping[str, str]) -> None:
+    """A pipeline as YAML, and which set of normalisers each route uses."""
+    out = console()
+    out.print(escape(pipeline.to_yaml()).rstrip())
+    out.print("# routes: " + ", ".join(f"{route} → {name}" for route, name in sets.items()))
+    for term in pipeline.terms:
+        if term.join == "each" and len(term.of) > 1:
+            out.print(
+                f"# {term.loss}: the sum of {len(term.of)} values, so the gradient is about"
+                f" {len(term.of)} times that of one"
+            )
+    out.print()
+
+
+def print_registry(rows: Sequence[Mapping[str, str]]) -> None:
+    """What ``dmltk list`` prints."""
+    table = Table("kind", "name", "from", "state", "what it is", box=None, pad_edge=False)
+    table.columns[1].no_wrap = True
+    for row in rows:
+        source = f"{row['distribution']} {row['version']}".strip()
+        table.add_row(
+            row["kind"], row["name"], source, escape(row["state"]), escape(row["summary"])
+        )
+    console().print(table)
+
+
+def print_description(found: Description) -> None:
+    """What ``dmltk show`` prints."""
+    out = console()
+    out.print(f"[bold]{found.name}[/bold] ({found.kind}, {found.distribution} {found.version})")
+    body = found.text.split("\nArgs:")[0].split("\nSource")[0].strip()
+    out.print(escape(body))
+    if found.source:
+        out.print(f"Source: {escape(found.source)}")
+    table = Table("argument", "type", "default", "range", "meaning", box=None, pad_edge=False)
+    for item in found.parameters:
+        cells = (item.name, item.type, item.default, item.range, item.meaning)
+        table.add_row(*(escape(cell) for cell in cells))
+    out.print()
+    out.print(table if found.parameters else "no arguments")
+    out.print()
+
+
+def print_card(title: str, card: Mapping[str, Any]) -> None:
+    """Plain data as two columns."""
+    table = Table("", "", show_header=False, box=None, pad_edge=False)
+    for key, value in card.items():
+        shown = (
+            ", ".join(f"{k}: {v}" for k, v in value.items())
+            if isinstance(value, Mapping)
+            else value
+        )
+        table.add_row(str(key), escape(str(shown)))
+    out = console()
+    out.print(f"[bold]{escape(title)}[/bold]")
+    out.print(table)
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

@@ -1,0 +1,97 @@
+"""From the flags of ``dmltk run`` to a checked configuration; no torch in here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dmltk.errors import UserError
+from dmltk.pipelines.compose import resolve
+from dmltk.pipelines.structure import Pipeline, read_yaml
+from dmltk.spec import parse
+from dmltk.training.config import Config, from_dict, load, refuse_imports
+
+_LISTS = {"eval_attack": "eval_attacks", "protocol": "protocols", "metric": "metrics"}
+_METHOD = ("pipeline", "attack", "bn", "loss", "settings")
+_NOT_CONFIG = {*_METHOD, *_LISTS, "config", "allow_import", "out", "overwrite", "resume", "as_json"}
+
+
+def assemble(flags: Mapping[str, Any]) -> tuple[Config, Path]:
+    """The configuration and the folder that the flags of a run mean.
+
+    Args:
+        flags: by name, None or empty where not given.
+
+    Raises:
+        UserError: for a flag that cannot be, or one that contradicts the run to be resumed.
+    """
+    out = Path(flags["out"] or Path("runs", _title(flags)))
+    allow = tuple(flags["allow_import"])
+    saved = out / "config.yaml"
+    going_on = flags["resume"] and saved.exists()
+    base = None
+    if flags["config"]:
+        base = load(flags["config"], allow)
+    elif going_on:
+        base = load(saved, allow)
+    config = _changed(base, flags, allow)
+    if going_on:
+        _same(load(saved, allow), config, out)
+    return config, out
+
+
+def _changed(base: Config | None, flags: Mapping[str, Any], allow: tuple[str, ...]) -> Config:
+    data: dict[str, Any] = msgspec.to_builtins(base) if base else {}
+    given = {key: value for key, value in flags.items() if value not in (None, "", ())}
+    data |= {key: value for key, value in given.items() if key not in _NOT_CONFIG}
+    data |= {key: list(given[flag]) for flag, key in _LISTS.items() if flag in given}
+    if "limit" in given and "protocol" not in given:
+        data["protocols"] = ["clean", "query"]
+    if base is None or any(key in given for key in _METHOD):
+        data["pipeline"] = msgspec.to_builtins(_method(base, flags, allow))
+    return from_dict(data)
+
+
+def _method(base: Config | None, flags: Mapping[str, Any], allow: tuple[str, ...]) -> Pipeline:
+    named = flags["pipeline"] or ""
+    if Path(named).is_file():
+        refuse_imports(read_yaml(Path(named).read_text("utf-8"), named), allow, named)
+    return resolve(
+        pipeline=named,
+        attacks=flags["attack"],
+        norms=flags["bn"] or "",
+        loss=flags["loss"] or "",
+        settings=flags["settings"],
+        base=base.pipeline if base else None,
+    )
+
+
+def _same(saved: Config, asked: Config, out: Path) -> None:
+    for field in msgspec.structs.fields(Config):
+        was, now = getattr(saved, field.name), getattr(asked, field.name)
+        if was != now:
+            raise UserError(
+                f"--resume goes on with the run in {out}, whose {field.name} is"
+                f" {_short(was)}, not {_short(now)}: leave the flag out, or use another --out"
+            )
+
+
+def _short(value: Any) -> str:
+    return "another" if isinstance(value, Pipeline) else f"'{value}'"
+
+
+def _title(flags: Mapping[str, Any]) -> str:
+    """A folder's name from what was asked for."""
+    if flags["attack"]:
+        method = [*(parse(spec).name for spec in flags["attack"]), flags["bn"] or "kway"]
+    elif flags["pipeline"]:
+        method = [Path(flags["pipeline"]).stem]
+    else:
+        method = [Path(flags["config"]).parent.name if flags["config"] else "mdprop"]
+        method += ["again"] if flags["config"] else []
+    words = [*method, parse(flags["dataset"] or "glyphs").name]
+    return re.sub(r"[^\w.-]+", "-", "-".join(words)).strip("-.") or "run"

@@ -1,0 +1,128 @@
+"""One file that a killed run goes on from: weights, optimizer tensors, state as metadata."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from dmltk.errors import DmltkError
+
+NAME = "checkpoint.safetensors"
+PREVIOUS = "checkpoint.previous.safetensors"
+
+
+def save(
+    folder: Path,
+    modules: Mapping[str, nn.Module],
+    optimizer: torch.optim.Optimizer,
+    state: Mapping[str, Any],
+) -> None:
+    """Write the checkpoint aside and rename it; the one before is kept.
+
+    Args:
+        folder: the run's.
+        modules: what has weights, by a short name.
+        optimizer: over parameters of those modules.
+        state: JSON data: epoch, step and whatever else is not a tensor.
+    """
+    tensors = {
+        f"{name}.{key}": value
+        for name, module in modules.items()
+        for key, value in module.state_dict().items()
+    }
+    names = _parameter_names(modules)
+    for parameter, slots in optimizer.state.items():
+        for slot, value in slots.items():
+            tensors[f"optimizer.{names[id(parameter)]}/{slot}"] = torch.as_tensor(value)
+    # clones, since tied tensors share memory and safetensors refuses that
+    plain = {key: value.detach().clone().contiguous() for key, value in tensors.items()}
+    write(folder / NAME, plain, {"state": json.dumps(state)}, keep=folder / PREVIOUS)
+
+
+def write(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], keep: Path | None = None
+) -> None:
+    """Write a safetensors file so that a kill at any moment leaves a whole one."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        save_file(dict(tensors), aside, metadata=dict(metadata))
+        with aside.open("rb+") as file:
+            os.fsync(file.fileno())
+        if keep is not None and path.exists():
+            os.replace(path, keep)
+        os.replace(aside, path)
+    except OSError as error:
+        raise DmltkError(f"cannot write {path} ({error}): make room and use --resume") from error
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def load(
+    folder: Path, modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer
+) -> dict[str, Any] | None:
+    """Put a run back to its last whole checkpoint.
+
+    Returns:
+        The saved state, or None where there is no checkpoint.
+
+    Raises:
+        DmltkError: where files are there but none can be read.
+    """
+    torn: list[str] = []
+    for path in (folder / NAME, folder / PREVIOUS):
+        if not path.exists():
+            continue
+        try:
+            with safe_open(path, "pt") as file:
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+                state = json.loads(file.metadata()["state"])
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            torn.append(f"{path.name} ({error})")
+            continue
+        _put_back(tensors, modules, optimizer)
+        return state
+    if torn:
+        raise DmltkError(f"no checkpoint in {folder} can be read: {'; '.join(torn)}")
+    return None
+
+
+def _put_back(
+    tensors: Mapping[str, Tensor],
+    modules: Mapping[str, nn.Module],
+    optimizer: torch.optim.Optimizer,
+) -> None:
+    for name, module in modules.items():
+        module.load_state_dict(dict(_under(tensors, f"{name}.")), strict=True)
+    names = _parameter_names(modules)
+    saved: dict[str, dict[str, Tensor]] = {}
+    for key, value in _under(tensors, "optimizer."):
+        parameter, _, slot = key.rpartition("/")
+        saved.setdefault(parameter, {})[slot] = value
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            slots = saved.get(names[id(parameter)])
+            if slots is not None:
+                optimizer.state[parameter] = {
+                    slot: value if slot == "step" else value.to(parameter.device)
+                    for slot, value in slots.items()
+                }
+
+
+def _under(tensors: Mapping[str, Tensor], prefix: str) -> Iterator[tuple[str, Tensor]]:
+    return ((k.removeprefix(prefix), v) for k, v in tensors.items() if k.startswith(prefix))
+
+
+def _parameter_names(modules: Mapping[str, nn.Module]) -> dict[int, str]:
+    return {
+        id(parameter): f"{name}.{key}"
+        for name, module in modules.items()
+        for key, parameter in module.named_parameters()
+    }

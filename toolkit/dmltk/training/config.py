@@ -1,0 +1,129 @@
+"""Everything that decides a run, as one frozen structure that is saved and read back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from dmltk import convert
+from dmltk.errors import UserError
+from dmltk.pipelines.check import check
+from dmltk.pipelines.structure import Pipeline, read_yaml
+from dmltk.spec import imports
+
+ATTACKS = (
+    "stax:solver=pgd,steps=20,gain=1,start=0,select=last",
+    "mtax:targets=5,solver=pgd,steps=20,gain=1,start=0,select=last",
+)
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Rate = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A run: what is trained how, and how it is judged.
+
+    Args:
+        pipeline: the method.
+        dataset: data set spec.
+        model: model spec.
+        size: picture size in pixels; 0 takes the data set's, the model's, or 64.
+        batch: pictures a batch.
+        per_class: pictures of each class in a batch.
+        epochs: passes over the training split.
+        steps: optimizer steps, instead of epochs; 0 leaves it to `epochs`.
+        lr: learning rate of Adam.
+        head_lr: learning rate of the heads; 0 is `lr`.
+        weight_decay: on everything but the losses' own parameters.
+        warmup: optimizer steps of linear warm-up; cosine decay to 0 follows.
+        ema: decay of the averaged weights, where a branch asks for them.
+        eps: bound of attacks that name none, pixel units in [0, 1].
+        eval_attacks: attack specs the trained model is judged by.
+        protocols: protocol specs.
+        metrics: metric specs.
+        limit: how many test pictures are attacked; 0 for all.
+        seed: of everything.
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
+    """
+
+    pipeline: Pipeline
+    dataset: str = "glyphs"
+    model: str = "smallconv"
+    size: Count = 0
+    batch: Annotated[int, msgspec.Meta(ge=2)] = 112
+    per_class: Annotated[int, msgspec.Meta(ge=1)] = 2
+    epochs: Count = 15
+    steps: Count = 0
+    lr: Rate = 2e-3
+    head_lr: Rate = 0.0
+    weight_decay: Rate = 4e-4
+    warmup: Count = 20
+    ema: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.999
+    eps: Annotated[float, msgspec.Meta(ge=0, le=1)] = 8 / 255
+    eval_attacks: tuple[str, ...] = ATTACKS
+    protocols: tuple[str, ...] = ("clean", "query", "all")
+    metrics: tuple[str, ...] = ("recall", "map@r", "nmi", "pi_ratio")
+    limit: Count = 0
+    seed: Count = 0
+    device: str = "auto"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, the pipeline with its defaults left out."""
+        return {**msgspec.to_builtins(self), "pipeline": self.pipeline.to_dict()}
+
+    def to_yaml(self) -> str:
+        """What ``config.yaml`` holds."""
+        import yaml
+
+        plain = msgspec.json.decode(msgspec.json.encode(self.to_dict()))
+        return yaml.safe_dump(plain, sort_keys=False, width=100)
+
+
+def from_dict(data: dict[str, Any], where: str = "config") -> Config:
+    """A checked Config from plain data (text or numbers).
+
+    Raises:
+        UserError: naming the path of what is wrong.
+    """
+    config = convert.structure(data, Config, where)
+    check(config.pipeline)
+    return config
+
+
+def load(path: str | Path, allow: tuple[str, ...] = ()) -> Config:
+    """A run's saved configuration.
+
+    Args:
+        path: a YAML file.
+        allow: packages from which the file may name things by import path.
+
+    Raises:
+        UserError: no file, not YAML, unknown keys, an import that was not allowed.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise UserError(f"there is no config file '{file}'")
+    data = read_yaml(file.read_text("utf-8"), str(file))
+    refuse_imports(data, allow, str(file))
+    return from_dict(data, file.name)
+
+
+def refuse_imports(data: Any, allow: tuple[str, ...], where: str) -> None:
+    """Refuse import paths in what a file says, except from allowed packages.
+
+    Raises:
+        UserError: naming the path and the flag that would allow it.
+    """
+    if isinstance(data, dict):
+        data = list(data.values())
+    if isinstance(data, list):
+        for item in data:
+            refuse_imports(item, allow, where)
+        return
+    for path in imports(data):
+        package = path.partition(".")[0]
+        if package not in allow:
+            raise UserError(
+                f"{where} would import '{path}': add --allow-import {package} if you trust it"
+            )

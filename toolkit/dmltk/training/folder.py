@@ -1,0 +1,131 @@
+"""A run's folder: who may write into it, and the files that say what was done."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from dmltk import registry
+from dmltk.errors import UserError
+
+PACKAGES = ("dmltk", "torch", "torchvision", "timm", "pytorch-metric-learning", "numpy")
+Mode = Literal["new", "overwrite", "resume"]
+
+
+class RunFolder:
+    """The folder of one run; nothing is written outside it.
+
+    Args:
+        path: made where it is missing.
+        mode: ``new`` refuses a folder that holds anything, ``overwrite`` empties a run's
+            folder, ``resume`` goes on in it (or starts, where it is missing or empty).
+
+    Raises:
+        UserError: where the folder may not be used so.
+    """
+
+    def __init__(self, path: str | Path, mode: Mode = "new") -> None:
+        self.path = Path(path)
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"{self.path} is a file: name a folder with --out")
+        held = any(self.path.iterdir()) if self.path.exists() else False
+        if held and mode == "new":
+            raise UserError(
+                f"{self.path} exists: go on with --resume, replace it with --overwrite,"
+                " or name another folder with --out"
+            )
+        if held and not self.file("config.yaml").exists():
+            raise UserError(f"{self.path} is not a run's folder: name another one with --out")
+        if held and mode == "overwrite":
+            shutil.rmtree(self.path)
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def file(self, name: str) -> Path:
+        """The path of one of the run's files."""
+        return self.path / name
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has its results."""
+        return self.file("results.json").exists()
+
+    def write(self, name: str, text: str) -> None:
+        """Write a text file aside and rename it."""
+        aside = self.file(f".{name}.{os.getpid()}")
+        aside.write_text(text, "utf-8")
+        os.replace(aside, self.file(name))
+
+    def write_json(self, name: str, data: Mapping[str, Any]) -> None:
+        """Write JSON; NaN cannot stand in it."""
+        self.write(name, json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def keep_log(self, steps: int) -> None:
+        """Drop log lines of steps that a resumed run makes again."""
+        log = self.file("log.jsonl")
+        lines = log.read_text("utf-8").splitlines() if log.exists() else []
+        kept = [line for line in lines if _step(line) <= steps]
+        self.write("log.jsonl", "".join(f"{line}\n" for line in kept))
+
+    def log(self, entry: Mapping[str, Any]) -> None:
+        """Add a line to ``log.jsonl``."""
+        with self.file("log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry, allow_nan=False) + "\n")
+
+
+def environment(device: torch.device, seed: int, card: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``environment.json`` holds: versions, machine, source state, plug-ins, hashes."""
+    used = {
+        entry.distribution: entry.version
+        for kind in registry.KINDS
+        for entry in registry.entries(kind)
+        if entry.factory is not None and entry.distribution != registry.HOME
+    }
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "plugins": used,
+        "device": str(device),
+        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        "threads": torch.get_num_threads(),
+        "seed": seed,
+        "git": _git(),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "data": dict(card),
+    }
+
+
+def _step(line: str) -> int:
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return sys.maxsize
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git() -> dict[str, Any] | None:
+    def ask(*words: str) -> str:
+        return subprocess.run(
+            ["git", *words], capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+
+    try:
+        return {"commit": ask("rev-parse", "HEAD"), "dirty": bool(ask("status", "--porcelain"))}
+    except (OSError, subprocess.SubprocessError):
+        return None
