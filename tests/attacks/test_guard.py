@@ -132,7 +132,7 @@ def test_gradients_are_on_inside_whatever_is_outside(net):
 
 
 def test_training_after_an_attack_under_autocast_still_reaches_the_weights(net, batch):
-    """Torch before 2.10 kept the cast weights of a pass without gradients in its cache."""
+    """Older versions of torch kept the cast weights of a pass without gradients in its cache."""
     net.train()
     with torch.autocast("cpu", torch.bfloat16):
         with guard(net), torch.no_grad():

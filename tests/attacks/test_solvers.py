@@ -40,7 +40,7 @@ def slow(embed, batch, aims, eps, steps, alpha, decay, start):
     st.sampled_from([4 / 255, 0.1]),
     st.sampled_from([0.0, 0.5, 1.0]),
     st.sampled_from(["best", "last"]),
-    st.sampled_from([0.0, None, 0.01]),
+    st.sampled_from([0.0, None, 0.01, 0.5]),
 )
 def test_descent_equals_the_loop_written_out(steps, eps, decay, select, start):
     from dmltk import Batch

@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torchvision.transforms.v2 import functional
-
 from dmltk.data.augments import crop, flip
 from dmltk.errors import UserError
+from torchvision.transforms.v2 import functional
 
 
 def images(count: int = 8, size: int = 12) -> torch.Tensor:
@@ -28,7 +27,7 @@ def test_the_generator_alone_decides_and_shape_range_and_input_are_kept(augment)
     assert torch.equal(given, before)
     assert first.shape == before.shape
     assert first.dtype == before.dtype
-    assert 0 <= float(first.min())
+    assert float(first.min()) >= 0
     assert float(first.max()) <= 1
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import torch
-
 from dmltk.data import contact_sheet, info
 from dmltk.data.glyphs import PIECES, STROKES, distance, draw, glyphs, segments
 from dmltk.data.split import load

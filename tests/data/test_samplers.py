@@ -4,11 +4,10 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from dmltk.data.samplers import BalancedBatches, Deck
 from dmltk.errors import UserError
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 labellings = st.lists(st.integers(0, 9), min_size=1, max_size=80)
 sizes = st.tuples(st.integers(1, 8), st.integers(1, 4))
@@ -99,10 +98,9 @@ def test_impossible_batches_are_refused() -> None:
 
 
 def test_the_torch_loader_takes_the_sampler() -> None:
-    from torch.utils.data import DataLoader
-
     from dmltk.data.glyphs import glyphs
     from dmltk.data.split import collate, load
+    from torch.utils.data import DataLoader
 
     split = glyphs(classes=4, per_class=4, size=8).train
     sampler = BalancedBatches(split.labels, batch=4, seed=0)

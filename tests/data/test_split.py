@@ -2,9 +2,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-
 from dmltk.data.split import (
     Memory,
     Split,
@@ -15,6 +12,8 @@ from dmltk.data.split import (
     split_classes,
 )
 from dmltk.errors import UserError
+from hypothesis import given
+from hypothesis import strategies as st
 
 label_lists = st.lists(st.integers(0, 12), min_size=1, max_size=60).filter(
     lambda labels: len(set(labels)) >= 4

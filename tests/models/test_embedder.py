@@ -39,7 +39,9 @@ def test_an_embedding_is_the_stock_models_feature_of_normalized_pictures(name: s
     fixed = {"img_size": 64} if name == "test_vit" else {}
     stock = timm.create_model(name, num_classes=0, **fixed).eval()
     stock.load_state_dict(embedder.state_dict())
-    mean, std = (torch.tensor(stock.pretrained_cfg[key]).view(1, 3, 1, 1) for key in ("mean", "std"))
+    mean, std = (
+        torch.tensor(stock.pretrained_cfg[key]).view(1, 3, 1, 1) for key in ("mean", "std")
+    )
     x = pictures(64)
     assert torch.equal(embedder(x), stock((x - mean) / std))
     assert embedder.num_features == embedder.embedding_size == stock((x - mean) / std).shape[1]
@@ -137,7 +139,9 @@ def test_one_channel_is_repeated_and_others_are_refused() -> None:
         embedder(pictures()[0])
 
 
-@pytest.mark.parametrize("spec", ["timm:test_efficientnet,dim=4", "timm:test_vit,size=32", "smallconv"])
+@pytest.mark.parametrize(
+    "spec", ["timm:test_efficientnet,dim=4", "timm:test_vit,size=32", "smallconv"]
+)
 def test_a_copy_is_independent(spec: str) -> None:
     embedder = models.build(spec).eval()
     twin = copy.deepcopy(embedder)
@@ -162,11 +166,13 @@ def test_names_that_collide_are_refused() -> None:
     for name in ("embed", "layer1", "pop", "a.b"):
         with pytest.raises(UserError, match="cannot be called"):
             embedder.add_head(name, dim=2)
-    with pytest.raises(UserError, match="unknown head 'emebd'.*did you mean 'embed'"):
+    with pytest.raises(UserError, match=r"unknown head 'emebd'.*did you mean 'embed'"):
         embedder(pictures(), heads=("emebd",))
 
 
-@pytest.mark.parametrize(("args", "message"), [({"hidden": 3}, "needs dim"), ({"bn": True}, "needs")])
+@pytest.mark.parametrize(
+    ("args", "message"), [({"hidden": 3}, "needs dim"), ({"bn": True}, "needs")]
+)
 def test_a_head_that_makes_no_sense_is_refused(args: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Head(8, **args)
@@ -190,7 +196,7 @@ def test_output_picks_from_what_a_model_returns(give: Any, output: str) -> None:
     embedder = wrap(lambda: Maps(give))(output=output, seed=1)
     plain = wrap(lambda: Maps(lambda f: f))(seed=1)
     assert torch.equal(embedder(pictures()), plain(pictures()))
-    with pytest.raises(UserError, match="returns a (dict of map, n|tuple of 2|list of 2).*output="):
+    with pytest.raises(UserError, match=r"returns a (dict of map, n|tuple of 2|list of 2).*put="):
         wrap(lambda: Maps(give))()
     with pytest.raises(UserError, match="output=nothing is not in"):
         wrap(lambda: Maps(give))(output="nothing")

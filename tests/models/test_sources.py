@@ -39,9 +39,11 @@ def ready(width: int = 4) -> Embedder:
 def test_every_source_takes_its_own_arguments_and_the_added_ones() -> None:
     found = wrap(plain).signature_for({})
     assert list(found.parameters) == ["width", *ADDED]
-    assert list(wrap(owner).signature_for({}).parameters) == ["dim", "size", *(
-        name for name in ADDED if name not in ("dim", "size")
-    )]
+    assert list(wrap(owner).signature_for({}).parameters) == [
+        "dim",
+        "size",
+        *(name for name in ADDED if name not in ("dim", "size")),
+    ]
 
 
 def test_the_docstring_keeps_its_own_words_and_explains_what_is_added() -> None:

@@ -212,8 +212,11 @@ def signature(factory: Any, given: Mapping[str, Any] | None = None) -> inspect.S
     except NameError:
         hints = dict.fromkeys(found.parameters, Any)
     parameters = []
+    inherited = inspect.isclass(factory) and "__init__" not in vars(factory)
     for name, parameter in found.parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            if inherited:
+                continue
             raise PluginError(f"{factory!r} takes *args or **kwargs: name its parameters")
         parameters.append(parameter.replace(annotation=hints.get(name, parameter.annotation)))
     return found.replace(parameters=parameters)

@@ -25,8 +25,8 @@ def guard(embed: Callable[..., Any], mode: Mode = "eval") -> Iterator[None]:
     behind any other callable each module is recorded, with all below it, just before its first
     call.
 
-    Autocast's cache of cast weights is emptied at both ends: torch before 2.10 keeps casts made
-    without gradients, and a training pass in the same context would then not reach the weights.
+    Autocast's cache of cast weights is emptied at both ends: older versions of torch keep casts
+    made without gradients, and a training pass in the same context would not reach the weights.
 
     Args:
         embed: the model that is attacked: a module or any callable.

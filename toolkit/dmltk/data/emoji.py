@@ -116,7 +116,7 @@ class Drawing:
 
 def emoji(
     *,
-    size: Annotated[int, Meta(ge=8, le=PIXELS)] = 64,
+    size: Annotated[int, Meta(ge=8)] = 64,
     val: Annotated[float, Meta(ge=0, lt=1)] = 0.0,
 ) -> Dataset:
     """Emoji by eight designers: 1,055 classes, 7,665 pictures, mostly 7 or 8 a class.
@@ -126,7 +126,7 @@ def emoji(
     half tests. Flags and skin tones are left out; some classes are near twins (clock faces).
 
     Args:
-        size: height and width in pixels.
+        size: height and width in pixels; above 128 the stored pictures are enlarged.
         val: share of the training classes, the last ones, kept for validation.
 
     Raises:

@@ -140,8 +140,15 @@ class RoutedEmbedder(nn.Module):
     def merge(self, route: str = MAIN) -> Any:
         """A plain, independent embedder with a route's tensors and stock keys."""
         self._at_home("merge")
+        modes = [part.training for part in self.embedder.modules()]
+        # some models (levit) keep tensors of a graph in eval mode, and drop them in train()
+        self.embedder.train()
         with self.route(route):
-            return copy.deepcopy(self.embedder)
+            plain = copy.deepcopy(self.embedder)
+        for module in (self.embedder, plain):
+            for part, mode in zip(module.modules(), modes, strict=True):
+                part.training = mode
+        return plain
 
     def train(self, mode: bool = True) -> RoutedEmbedder:
         """As of any module; with `frozen` normalisers keep their running statistics."""
@@ -227,8 +234,9 @@ class RoutedEmbedder(nn.Module):
         found = super().state_dict(*args, **kwargs)
         prefix = kwargs.get("prefix", args[1] if len(args) > 1 else "")
         for entries in (found, getattr(found, "_metadata", {})):
-            for key in [key for key in entries if key.startswith(prefix + INNER)]:
-                entries[prefix + key.removeprefix(prefix + INNER)] = entries.pop(key)
+            for key in [key for key in entries if key.startswith(prefix)]:
+                stock = key.removeprefix(prefix).removeprefix(INNER)
+                entries[prefix + stock] = entries.pop(key)
         return found
 
     def _load_from_state_dict(

@@ -97,9 +97,11 @@ class _Private:
         chosen = slots(embedder, found, self.private)
         if not chosen:
             raise UserError(self._nothing(embedder, bool(found)))
-        if len(found) <= FEW:
+        every = normalizers(embedder, "all", True)
+        if len(found) <= FEW and len(every) > len(found):
             warnings.warn(
-                f"only {len(found)} {NAMES[self.layers]} layers differ between the routes",
+                f"only {len(found)} of {len(every)} normaliser layers differ between the routes"
+                f" ({NAMES[self.layers]}); layers=all takes every one",
                 stacklevel=2,
             )
         sets = {name: self._copy(embedder, chosen, name, deviations[name]) for name in others}

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from dmltk import registry
 from dmltk.errors import UserError
 from dmltk.pipelines.compose import resolve
 from dmltk.pipelines.structure import Pipeline, read_yaml
@@ -39,6 +40,8 @@ def assemble(flags: Mapping[str, Any]) -> tuple[Config, Path]:
     elif going_on:
         base = load(saved, allow)
     config = _changed(base, flags, allow)
+    for kind, spec in config.specs():
+        registry.resolve(kind, parse(spec).name)
     if going_on:
         _same(load(saved, allow), config, out)
     return config, out

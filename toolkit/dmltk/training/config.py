@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,6 +68,19 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Count = 0
     seed: Count = 0
     device: str = "auto"
+
+    def specs(self) -> Iterator[tuple[str, str]]:
+        """Every spec in it with its kind."""
+        pipeline = self.pipeline
+        yield from (("datasets", self.dataset), ("models", self.model), ("norms", pipeline.norms))
+        terms = [*pipeline.terms, *(t for b in pipeline.branches.values() for t in b.objective)]
+        yield from (("losses", term.loss) for term in terms)
+        for branch in pipeline.branches.values():
+            yield from (("attacks", branch.attack),) if branch.attack else ()
+            yield from (("augments", branch.augment),) if branch.augment else ()
+        yield from (("attacks", spec) for spec in self.eval_attacks)
+        yield from (("protocols", spec) for spec in self.protocols)
+        yield from (("metrics", spec) for spec in self.metrics)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, the pipeline with its defaults left out."""

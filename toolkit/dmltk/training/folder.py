@@ -23,10 +23,10 @@ Mode = Literal["new", "overwrite", "resume"]
 
 
 class RunFolder:
-    """The folder of one run; nothing is written outside it.
+    """The folder of one run; nothing is written outside it, and nothing before `begin`.
 
     Args:
-        path: made where it is missing.
+        path: made by `begin` where it is missing.
         mode: ``new`` refuses a folder that holds anything, ``overwrite`` empties a run's
             folder, ``resume`` goes on in it (or starts, where it is missing or empty).
 
@@ -46,9 +46,20 @@ class RunFolder:
             )
         if held and not self.file("config.yaml").exists():
             raise UserError(f"{self.path} is not a run's folder: name another one with --out")
-        if held and mode == "overwrite":
-            shutil.rmtree(self.path)
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.mode = mode
+
+    def begin(self) -> None:
+        """Make the folder, empty unless a run goes on in it.
+
+        Raises:
+            UserError: where it cannot be made.
+        """
+        try:
+            if self.mode == "overwrite" and self.path.exists():
+                shutil.rmtree(self.path)
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be made ({error}): name another --out") from error
 
     def file(self, name: str) -> Path:
         """The path of one of the run's files."""

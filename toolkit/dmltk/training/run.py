@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from dmltk import registry
+from dmltk.data.samplers import BalancedBatches
 from dmltk.data.split import Dataset
 from dmltk.errors import UserError
 from dmltk.evaluation.evaluate import Judge, Progress, Trial
@@ -33,6 +34,7 @@ class Prepared:
     dataset: Dataset
     model: Any
     parts: Parts
+    batches: BalancedBatches
     trials: list[Trial]
     protocols: dict[str, Any]
     metrics: list[Any]
@@ -84,6 +86,12 @@ def prepare(config: Config) -> Prepared:
         dataset,
         model,
         parts,
+        BalancedBatches(
+            dataset.train.labels,
+            batch=config.batch,
+            per_class=config.per_class,
+            seed=seeds.derive(config.seed, "batches"),
+        ),
         _trials(config.eval_attacks, eps),
         protocols,
         [registry.build("metrics", spec) for spec in config.metrics],
@@ -115,11 +123,10 @@ def run(
         warnings.showwarning = note
         ready = prepare(config)
         surroundings = environment(ready.device, config.seed, ready.dataset.card)
+        folder.begin()
         folder.write("config.yaml", config.to_yaml())
         folder.write_json("environment.json", surroundings)
-        Trainer(config, ready.model, ready.parts, ready.dataset.train, ready.device, progress)(
-            folder
-        )
+        _trainer(ready, progress)(folder)
         embedder = ready.model.merge("main")
         card = {"dmltk": "1", "model": config.model, "dataset": config.dataset, "route": "main"}
         weights.save(embedder, folder.file("model.safetensors"), card)
@@ -135,6 +142,18 @@ def run(
         }
     folder.write_json("results.json", results)
     return results
+
+
+def _trainer(ready: Prepared, progress: Progress) -> Trainer:
+    return Trainer(
+        ready.config,
+        ready.model,
+        ready.parts,
+        ready.dataset.train,
+        ready.batches,
+        ready.device,
+        progress,
+    )
 
 
 def judge(ready: Prepared, progress: Progress) -> Judge:

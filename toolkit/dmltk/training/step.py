@@ -63,15 +63,28 @@ def build_parts(pipeline: Pipeline, context: Mapping[str, Any]) -> Parts:
         if branch.attack:
             parts.attacks[name] = registry.build("attacks", branch.attack, context=context)
         if branch.objective:
-            if "goal" in parse(branch.attack).kwargs:
-                raise UserError(
-                    f"branches.{name} has a goal and an objective: leave one of them out"
-                )
+            _check_climber(name, branch, parts.attacks[name])
             parts.objectives[name] = [
                 shared[term.loss] if term.loss in shared else loss(term)
                 for term in branch.objective
             ]
     return parts
+
+
+def _check_climber(name: str, branch: Branch, attack: Any) -> None:
+    """Refuse what cannot climb an objective: one loss for the whole batch."""
+    if "goal" in parse(branch.attack).kwargs:
+        raise UserError(f"branches.{name} has a goal and an objective: leave one of them out")
+    if getattr(attack.solver, "select", "last") == "best":
+        raise UserError(
+            f"branches.{name}: an objective is one loss for the whole batch, so no picture has a"
+            " best iterate of its own: write select=last in the attack"
+        )
+    if attack.restarts > 1:
+        raise UserError(
+            f"branches.{name}: an objective is one loss for the whole batch, so no picture has a"
+            " best start of its own: leave restarts out"
+        )
 
 
 class Step:
