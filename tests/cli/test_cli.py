@@ -160,13 +160,12 @@ def test_a_users_error_is_one_line_with_status_2(
 def test_a_truncated_picture_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from PIL import Image
 
+    photos = tmp_path / "photos"
     for name in "abcd":
-        (tmp_path / "photos" / name).mkdir(parents=True)
+        (photos / name).mkdir(parents=True)
         for number in range(2):
-            Image.new("RGB", (20, 20), (number, 9, 9)).save(
-                tmp_path / "photos" / name / f"{number}.jpg"
-            )
-    broken = tmp_path / "photos" / "c" / "1.jpg"
+            Image.new("RGB", (20, 20), (number, 9, 9)).save(photos / name / f"{number}.jpg")
+    broken = photos / "c" / "1.jpg"
     broken.write_bytes(broken.read_bytes()[:200])
     words = ["run", "--dataset", f"folder:{photos}", "--out", str(tmp_path / "r")]
     status, _, err = call(capsys, *words)

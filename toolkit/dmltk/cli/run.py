@@ -44,6 +44,7 @@ def _options(command: Any) -> Any:
 @click.option("--model", type=Named("models"), help="Model (default smallconv).")
 @click.option("--dataset", type=Named("datasets"), help="Data set (default glyphs).")
 @_options
+@click.option("--channels-last", is_flag=True, help="Keep weights in that memory format.")
 @click.option("--eval-attack", multiple=True, type=Named("attacks"), help="Judge by this attack.")
 @click.option("--protocol", multiple=True, type=Named("protocols"), help="clean, query, all.")
 @click.option("--metric", multiple=True, type=Named("metrics"), help="Figures to take.")

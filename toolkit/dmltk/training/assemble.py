@@ -49,7 +49,7 @@ def assemble(flags: Mapping[str, Any]) -> tuple[Config, Path]:
 
 def _changed(base: Config | None, flags: Mapping[str, Any], allow: tuple[str, ...]) -> Config:
     data: dict[str, Any] = msgspec.to_builtins(base) if base else {}
-    given = {key: value for key, value in flags.items() if value not in (None, "", ())}
+    given = {key: value for key, value in flags.items() if value not in (None, "", (), False)}
     data |= {key: value for key, value in given.items() if key not in _NOT_CONFIG}
     data |= {key: list(given[flag]) for flag, key in _LISTS.items() if flag in given}
     if "limit" in given and "protocol" not in given:

@@ -46,6 +46,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         limit: how many test pictures are attacked; 0 for all.
         seed: of everything.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
+        channels_last: keep weights and feature maps in that memory format; faster for some
+            models (EfficientNets on a CPU: twice), slower for others.
     """
 
     pipeline: Pipeline
@@ -68,6 +70,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Count = 0
     seed: Count = 0
     device: str = "auto"
+    channels_last: bool = False
 
     def specs(self) -> Iterator[tuple[str, str]]:
         """Every spec in it with its kind."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -93,8 +94,17 @@ class RunFolder:
             file.write(json.dumps(entry, allow_nan=False) + "\n")
 
 
-def environment(device: torch.device, seed: int, card: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``environment.json`` holds: versions, machine, source state, plug-ins, hashes."""
+def environment(
+    device: torch.device, seed: int, card: Mapping[str, Any], weights: Path | None
+) -> dict[str, Any]:
+    """What ``environment.json`` holds: versions, machine, source state, plug-ins, hashes.
+
+    Args:
+        device: where the run computes.
+        seed: of the run.
+        card: the data set's.
+        weights: the file that the model was loaded from.
+    """
     used = {
         entry.distribution: entry.version
         for kind in registry.KINDS
@@ -113,7 +123,12 @@ def environment(device: torch.device, seed: int, card: Mapping[str, Any]) -> dic
         "git": _git(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "data": dict(card),
+        "weights": {"file": weights.name, "sha256": _sha256(weights)} if weights else None,
     }
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _step(line: str) -> int:

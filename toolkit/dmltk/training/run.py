@@ -73,6 +73,8 @@ def prepare(config: Config) -> Prepared:
     context = {"seed": seeds.derive(config.seed, "norms"), "device": device}
     strategy = registry.build("norms", pipeline.norms, context=context)
     model = strategy.apply(embedder.to(device), pipeline.routes)
+    if config.channels_last:
+        model = model.to(memory_format=torch.channels_last)
     sizes = {name: head.out_features for name, head in embedder.heads.items()}
     context = {"eps": config.eps, "num_classes": len(dataset.train.names), "device": device}
     parts = build_parts(pipeline, {**context, "sizes": sizes})
@@ -122,7 +124,9 @@ def run(
         warnings.simplefilter("once", UserWarning)
         warnings.showwarning = note
         ready = prepare(config)
-        surroundings = environment(ready.device, config.seed, ready.dataset.card)
+        named = parse(config.model).kwargs.get("weights")
+        file = weights.locate(named) if isinstance(named, str) and named else None
+        surroundings = environment(ready.device, config.seed, ready.dataset.card, file)
         folder.begin()
         folder.write("config.yaml", config.to_yaml())
         folder.write_json("environment.json", surroundings)
