@@ -11,8 +11,8 @@ from .distributions import answer
 
 ROOT = Path(__file__).parent.parent / "toolkit" / "dmltk"
 FLOORS = (
-    ("errors", "spec", "cache"),
-    ("batch", "convert", "registry", "description"),
+    ("errors", "spec", "cache", "atomic"),
+    ("batch", "convert", "registry", "description", "seeds"),
     ("attacks", "losses", "norms", "models", "data"),
     ("pipelines",),
     ("evaluation",),
@@ -105,4 +105,4 @@ complete = ShellComplete(cli, {{}}, "dmltk", "_DMLTK_COMPLETE")
 names = [c.value for c in complete.get_completions(["run", "--attack"], "m")]
 print(json.dumps([names, sorted({HEAVY!r} & set(sys.modules))]))
 """
-    assert answer(code) == [["mim", "mtax"], []]
+    assert answer(code) == [["mim", "misrank", "mtax"], []]

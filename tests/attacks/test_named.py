@@ -5,7 +5,21 @@ from dataclasses import dataclass
 import dmltk
 import pytest
 from dmltk import PluginError, Spec, UserError, registry
-from dmltk.attacks import Attack, Flee, Mtax, Stax, Threat, bim, build, fgsm, mim, pgd
+from dmltk.attacks import (
+    Apgd,
+    Attack,
+    Flee,
+    Misrank,
+    Mtax,
+    Stax,
+    Threat,
+    Tma,
+    bim,
+    build,
+    fgsm,
+    mim,
+    pgd,
+)
 from dmltk.attacks.named import Composed
 
 EPS = 8 / 255
@@ -39,6 +53,15 @@ EPS = 8 / 255
         ("bim", Stax(), bim()),
         ("fgsm:goal=mtax", Mtax(), fgsm()),
         ("mim:decay=0", Stax(), mim(decay=0)),
+        ("tma", Tma(), bim(steps=1)),
+        ("tma:pick=nearest,solver=pgd", Tma(pick="nearest"), pgd()),
+        ("flee", Flee(), pgd()),
+        ("flee:steps=3", Flee(), pgd(3)),
+        ("flee:solver=apgd,steps=3", Flee(), Apgd(3)),
+        ("misrank:every=5", Misrank(5), pgd()),
+        ("misrank:2,solver=bim", Misrank(2), bim()),
+        ("apgd", Stax(), Apgd()),
+        ("apgd:20,goal=misrank,every=3", Misrank(3), Apgd(20)),
     ],
 )  # fmt: skip
 def test_a_spec_composes_goal_and_solver(spec, goal, solver):
@@ -51,6 +74,20 @@ def test_the_attacks_own_arguments_are_taken_beside_those_of_its_parts():
     assert attack == Attack(Stax(), pgd(), Threat(4 / 255), 3, "train")
     assert build("stax", context={"eps": 0.5, "device": "cpu"}).threat.eps == 0.5
     assert build("stax:eps=.1", context={"eps": 0.5}).threat.eps == 0.1
+
+
+@pytest.mark.parametrize(
+    ("spec", "threat"),
+    [
+        ("stax:norm=l2,eps=3", Threat(3.0, "l2")),
+        ("stax:norm=none", Threat(EPS, "none")),
+        ("stax:quantize=8", Threat(EPS, quantize=8)),
+        ("stax:quantize=none", Threat(EPS)),
+        ("stax:eps=[8/255,.1,0]", Threat((8 / 255, 0.1, 0.0))),
+    ],
+)
+def test_a_threat_is_written_beside_the_parts(spec, threat):
+    assert build(spec).threat == threat
 
 
 def test_python_values_specs_and_built_parts_are_taken():
@@ -81,6 +118,16 @@ def test_python_values_specs_and_built_parts_are_taken():
         ("mtax:0", "targets"),
         ("mtax:power=3", "power"),
         ("stax:norm=l7", "norm"),
+        ("stax:norm=linf,eps=1.01", "eps=1.01 is outside"),
+        ("stax:eps=[.1,2]", "eps=2 is outside"),
+        ("stax:eps=[.1,-1]", "eps"),
+        ("stax:eps=[.1,.2],norm=l2", "norm=linf"),
+        ("stax:eps=much", "eps"),
+        ("stax:quantize=7", "quantize"),
+        ("flee:solver=bim", "random start"),
+        ("misrank:0", "every"),
+        ("apgd:steps=-1", "steps"),
+        ("apgd:select=last", "unknown argument 'select'"),
         ("pgd:restarts=0", "restarts"),
         ("pgd:goal=flee(3)", "'3' stands for no free argument"),
     ],
@@ -94,7 +141,7 @@ def test_the_merged_parameters_are_those_of_the_parts_that_are_given():
     def names(given):
         return list(registry.signature(registry.factory("attacks", "mtax"), given).parameters)
 
-    own = ["eps", "norm", "restarts", "mode"]
+    own = ["eps", "norm", "quantize", "restarts", "mode"]
     goal = ["targets", "power", "targets_from", "pick", "solver"]
     assert names({}) == [*goal, "steps", "alpha", *own]
     assert names({"solver": "mim"}) == [*goal, "steps", "alpha", "decay", *own]
@@ -118,7 +165,8 @@ def test_parts_that_share_a_parameter_take_it_nested():
         build("pgd:goal=twin,steps=7")
 
 
-@pytest.mark.parametrize("name", ["stax", "mtax", "fgsm", "bim", "pgd", "mim"])
+@pytest.mark.parametrize("name", ["stax", "mtax", "tma", "flee", "misrank",
+                                  "fgsm", "bim", "pgd", "mim", "apgd"])  # fmt: skip
 def test_every_parameter_of_a_named_attack_is_described(name):
     shown = dmltk.describe("attack", name)
     assert shown.source and len(shown.summary) > 20
@@ -126,8 +174,9 @@ def test_every_parameter_of_a_named_attack_is_described(name):
     assert isinstance(registry.factory("attacks", name), Composed)
 
 
-@pytest.mark.parametrize(("kind", "name"), [("goal", n) for n in ("stax", "mtax", "flee")] + [
-    ("solver", n) for n in ("fgsm", "bim", "pgd", "mim")])  # fmt: skip
+@pytest.mark.parametrize(("kind", "name"), [
+    ("goal", n) for n in ("stax", "mtax", "tma", "flee", "misrank", "terms")] + [
+    ("solver", n) for n in ("fgsm", "bim", "pgd", "mim", "apgd")])  # fmt: skip
 def test_every_part_is_described(kind, name):
     shown = dmltk.describe(kind, name)
     assert shown.source and all(parameter.meaning for parameter in shown.parameters)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from importlib import metadata
+
 import pytest
 import torch
 import torchattacks
@@ -103,3 +106,10 @@ def test_the_guard_undoes_what_their_attacks_leave_behind(net, batch, name):
     assert all(parameter.grad is None for parameter in adapter.parameters())
     assert torch.equal(random, torch.get_rng_state())
     assert all(torch.equal(before[key], value) for key, value in adapter.state_dict().items())
+
+
+def test_the_core_pins_lower_bounds_only_and_no_library_of_attacks():
+    """PITFALLS 17: one pin of a dependency makes the environment unsolvable."""
+    core = [line for line in metadata.requires("dmltk") or [] if "extra ==" not in line]
+    assert core and not any("attack" in line.lower() for line in core)
+    assert all(re.fullmatch(r"[\w.-]+(>=[\d.]+)?", line.replace(" ", "")) for line in core), core

@@ -34,8 +34,33 @@ def test_run_prints_the_method_the_sets_and_a_table(
     assert "recall@1" in out and "8/255" in out and "query" in out
     status, out, _ = call(capsys, *words, "--out", str(tmp_path / "r"), "--resume")
     assert status == 0 and "is finished already" in out
+    status, out, _ = call(capsys, *words, "--out", str(tmp_path / "r"), "--resume", "--json")
+    assert json.loads(out) == json.loads((tmp_path / "r" / "results.json").read_text())
     status, _, err = call(capsys, *words, "--out", str(tmp_path / "r"))
     assert status == 2 and "--overwrite" in err and err.count("\n") == 1
+
+
+def test_overwrite_runs_again_and_leaves_foreign_files(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ["run", "--pipeline", "st", *TINY, "--protocol", "clean", "--out", str(tmp_path / "r")]
+    call(capsys, *words)
+    (tmp_path / "r" / "notes.txt").write_text("mine")
+    (tmp_path / "r" / ".checkpoint.safetensors.123").write_text("torn")
+    status, _, _ = call(capsys, *words, "--overwrite", "--seed", "7")
+    results = json.loads((tmp_path / "r" / "results.json").read_text())
+    assert status == 0 and results["config"]["seed"] == 7
+    assert (tmp_path / "r" / "notes.txt").read_text() == "mine"
+    assert not (tmp_path / "r" / ".checkpoint.safetensors.123").exists()
+
+
+def test_the_clean_protocol_alone_attacks_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ["run", "--pipeline", "st", *TINY, "--protocol", "dmltk/clean", "--json"]
+    status, out, err = call(capsys, *words, "--out", str(tmp_path / "r"))
+    assert status == 0 and "stax" not in err
+    assert [e["protocol"] for e in json.loads(out)["evaluations"]] == ["dmltk/clean"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from dmltk.data import files
-from dmltk.data.files import Files, decode, square
+from dmltk.data.files import Files, square
 from dmltk.data.folder import folder
 from dmltk.data.split import load
 from dmltk.errors import UserError
@@ -91,6 +91,67 @@ def test_sub_folders_of_a_class_belong_to_it_and_linked_ones_do_not(
     assert data.card["pictures"] == {"train": 6, "test": 7}
 
 
+def divided(photos: Path) -> Path:
+    """Cat, dog and ant train, ant and Bee test."""
+    for name in ("train", "test"):
+        (photos / name).mkdir()
+    for name in ("cat", "dog"):
+        (photos / name).rename(photos / "train" / name)
+    for name in ("ant", "Bee"):
+        (photos / name).rename(photos / "test" / name)
+    (photos / "train" / "ant").mkdir()
+    (photos / "test" / "ant" / "0.jpg").rename(photos / "train" / "ant" / "0.jpg")
+    return photos
+
+
+def test_train_and_test_folders_are_the_splits_and_shared_classes_are_counted(
+    photos: Path, picture
+) -> None:
+    divided(photos)
+    (photos / "train" / "notes.txt").write_text("x")
+    picture(photos / "test" / "stray.png")
+    data = folder(str(photos), size=16)
+    assert (data.train.names, data.test.names) == (["ant", "cat", "dog"], ["Bee", "ant"])
+    assert data.val is None
+    assert data.card["pictures"] == {"train": 7, "test": 5}
+    assert data.card["single_picture_classes"] == {"train": 1, "test": 0}
+    assert data.card["shared_classes"] == {"test": 1}
+    assert data.card["skipped"] == {"not_pictures": 2}
+    held = folder(str(photos), size=16, val=0.3)
+    assert held.val is not None
+    assert (held.train.names, held.val.names) == (["ant", "cat"], ["dog"])
+    picture(photos / "val" / "ape" / "0.png")
+    own = folder(str(photos), size=16)
+    assert own.val is not None
+    assert own.val.names == ["ape"]
+    assert own.card["shared_classes"] == {"val": 0, "test": 1}
+    with pytest.raises(UserError, match="validation split already"):
+        folder(str(photos), val=0.3)
+
+
+def test_halves_of_the_classes_share_none(photos: Path) -> None:
+    assert folder(str(photos), val=0.5).card["shared_classes"] == {"val": 0, "test": 0}
+
+
+def test_a_division_that_is_not_clear_is_refused(photos: Path, tmp_path: Path, picture) -> None:
+    divided(photos)
+    picture(photos / "extra" / "0.png")
+    with pytest.raises(UserError, match="'extra' beside train/ and test/"):
+        folder(str(photos))
+    (photos / "extra").rename(tmp_path / "extra")
+    (photos / "test").rename(photos / "val")
+    with pytest.raises(UserError, match="no test/"):
+        folder(str(photos))
+    (photos / "test").mkdir()
+    with pytest.raises(UserError, match="is in the split 'test'"):
+        folder(str(photos))
+
+
+def test_a_class_may_be_called_train(photos: Path) -> None:
+    (photos / "cat").rename(photos / "train")
+    assert folder(str(photos)).test.names == ["dog", "train"]
+
+
 def test_folders_that_hold_no_data_set_are_refused_each_in_its_own_words(
     tmp_path: Path, picture
 ) -> None:
@@ -107,35 +168,6 @@ def test_folders_that_hold_no_data_set_are_refused_each_in_its_own_words(
     assert "no pictures in the class folders" in complaint(tmp_path)
     picture(tmp_path / "only" / "a.png")
     assert "one class only ('only')" in complaint(tmp_path)
-
-
-def test_exif_rotation_is_applied(tmp_path: Path) -> None:
-    pixels = np.zeros((10, 20, 3), dtype=np.uint8)
-    pixels[:, :10] = 255
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.fromarray(pixels).save(tmp_path / "a.png", exif=exif)
-    upright = np.asarray(decode(tmp_path / "a.png"))
-    assert upright.shape == (20, 10, 3)
-    assert upright[:10].min() == 255
-    assert upright[10:].max() == 0
-
-
-@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "LA", "CMYK", "YCbCr"])
-def test_every_mode_becomes_rgb(mode: str, tmp_path: Path) -> None:
-    suffix = "tif" if mode in ("CMYK", "YCbCr") else "png"
-    path = tmp_path / f"a.{suffix}"
-    Image.new("RGB", (8, 8), "white").convert(mode).save(path)
-    assert decode(path).mode == "RGB"
-    assert int(np.asarray(decode(path)).min()) >= 254
-
-
-def test_sixteen_bits_are_scaled_and_transparency_is_white(tmp_path: Path) -> None:
-    levels = np.array([[0, 257 * 100], [257 * 200, 65535]], dtype=np.uint16)
-    Image.fromarray(levels).save(tmp_path / "deep.png")
-    assert np.asarray(decode(tmp_path / "deep.png"))[..., 1].tolist() == [[0, 100], [200, 255]]
-    Image.new("RGBA", (2, 2), (255, 0, 0, 0)).save(tmp_path / "clear.png")
-    assert np.asarray(decode(tmp_path / "clear.png")).min() == 255
 
 
 def test_the_shorter_side_is_resized_and_the_middle_is_cut_out() -> None:

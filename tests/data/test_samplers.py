@@ -97,6 +97,48 @@ def test_impossible_batches_are_refused() -> None:
         BalancedBatches([], batch=2, seed=0)
 
 
+def test_with_replacement_classes_and_pictures_are_drawn_anew() -> None:
+    labels = torch.arange(100).repeat_interleave(58).tolist()[:5864]
+    args = {"batch": 112, "per_class": 2, "with_replacement": True}
+    sampler = BalancedBatches(labels, seed=1, **args)
+    made = list(sampler)
+    assert len(made) == len(sampler) == len(labels) // 112
+    distinct = []
+    for batch in made:
+        assert len(batch) == 112
+        pairs = [(labels[a], labels[b]) for a, b in zip(batch[::2], batch[1::2], strict=True)]
+        assert all(a == b for a, b in pairs)
+        distinct.append(len({a for a, _ in pairs}))
+    expected = 100 * (1 - (1 - 1 / 100) ** 56)
+    assert abs(sum(distinct) / len(distinct) - expected) < 2
+    assert max(distinct) < 56
+    flat = [row for batch in made for row in batch]
+    once = len(labels) * (1 - (1 - 1 / len(labels)) ** len(flat))
+    assert abs(len(set(flat)) - once) < 0.02 * len(labels)
+    alike = sum(a == b for batch in made for a, b in zip(batch[::2], batch[1::2], strict=True))
+    assert 10 < alike < 110
+    again = BalancedBatches(labels, seed=1, **args)
+    again.set_epoch(1)
+    assert list(again) != made
+    again.set_epoch(0)
+    assert list(again) == made
+    assert list(BalancedBatches(labels, seed=2, **args)) != made
+
+
+@given(labellings, sizes)
+@settings(deadline=None)
+def test_with_replacement_batches_are_full_and_pairs_adjacent(labels, size) -> None:
+    draws, per_class = size
+    sampler = BalancedBatches(
+        labels, batch=draws * per_class, per_class=per_class, seed=1, with_replacement=True
+    )
+    made = list(sampler)
+    assert len(made) == max(1, len(labels) // (draws * per_class))
+    for batch in made:
+        groups = [batch[i : i + per_class] for i in range(0, len(batch), per_class)]
+        assert [len({labels[row] for row in group}) for group in groups] == [1] * draws
+
+
 def test_the_torch_loader_takes_the_sampler() -> None:
     from dmltk.data.glyphs import glyphs
     from dmltk.data.split import collate, load

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from dmltk import registry
-from dmltk.errors import DmltkError
-from dmltk.evaluation import metrics
+from dmltk.errors import DmltkError, UserError
+from dmltk.evaluation import metrics, space
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytorch_metric_learning.distances import LpDistance
@@ -143,11 +143,11 @@ def test_what_is_undefined_is_none(labels: list[int]) -> None:
     if labels:
         assert metrics.recall(ks=(1,))(*given) == {"recall@1": None}
         assert metrics.map_at_r()(*given) == {"map@r": None}
-    density = metrics.pi_ratio()(*given)
+    density = space.pi_ratio()(*given)
     assert density["pi_intra"] is None and density["pi_ratio"] is None
     assert (density["pi_inter"] is None) == (len(labels) < 2)
     if len(labels) < 2:
-        assert metrics.nmi()(*given) == {"nmi": None}
+        assert space.nmi()(*given) == {"nmi": None}
 
 
 def test_an_empty_gallery_is_refused() -> None:
@@ -168,18 +168,18 @@ def test_nmi_is_twice_the_information_over_both_entropies(seed: int, repeats: in
     labels = given[2].numpy()
     values = []
     for i in range(repeats):
-        found = metrics.kmeans(given[0].numpy(), len(np.unique(labels)), seed + i)
+        found = space.kmeans(given[0].numpy(), len(np.unique(labels)), seed + i)
         h, k = entropy(labels), entropy(found)
         values.append(2 * (h + k - entropy(labels, found)) / (h + k))
-    metric = metrics.nmi(seed=seed, repeats=repeats)
+    metric = space.nmi(seed=seed, repeats=repeats)
     assert metric(*given)["nmi"] == pytest.approx(np.mean(values))
     assert (metric.engine, metric.seed, metric.repeats) == ("scikit-learn", seed, repeats)
 
 
 def test_nmi_of_separate_classes_is_one_and_of_one_point_zero() -> None:
     labels = torch.arange(3).repeat(4)
-    assert metrics.nmi()(*among(torch.eye(3)[labels], labels))["nmi"] == pytest.approx(1)
-    assert metrics.nmi()(*among(torch.ones(12, 3), labels))["nmi"] == 0
+    assert space.nmi()(*among(torch.eye(3)[labels], labels))["nmi"] == pytest.approx(1)
+    assert space.nmi()(*among(torch.ones(12, 3), labels))["nmi"] == 0
 
 
 def cosine_distance(a: Tensor, b: Tensor) -> float:
@@ -204,7 +204,7 @@ def test_pi_is_that_of_explicit_pairs(labels: list[int], seed: int, duplicates: 
     ]
     means = [normalize(z[rows], dim=1).mean(0) for rows in members.values()]
     inter = [cosine_distance(a, b) for a, b in itertools.permutations(means, 2)]
-    measured = metrics.pi_ratio()(*among(z, torch.tensor(labels)))
+    measured = space.pi_ratio()(*among(z, torch.tensor(labels)))
     expected = {
         "pi_intra": np.mean(intra) if intra else None,
         "pi_inter": np.mean(inter) if inter else None,
@@ -216,7 +216,7 @@ def test_pi_is_that_of_explicit_pairs(labels: list[int], seed: int, duplicates: 
 
 
 def test_pi_ratio_is_none_where_the_classes_coincide() -> None:
-    measured = metrics.pi_ratio()(*among(torch.ones(4, 2), torch.tensor([0, 0, 1, 1])))
+    measured = space.pi_ratio()(*among(torch.ones(4, 2), torch.tensor([0, 0, 1, 1])))
     assert measured["pi_ratio"] is None
     assert measured["pi_inter"] == pytest.approx(0, abs=1e-12)
 
@@ -225,3 +225,81 @@ def test_metrics_are_built_from_specs() -> None:
     given = random_space()
     assert list(registry.build("metric", "recall:ks=[1,3]")(*given)) == ["recall@1", "recall@3"]
     assert registry.build("metric", "nmi:repeats=2,seed=7").seed == 7
+
+
+def r_precision_by_loops(z, gallery, y, labels, own):
+    scores = []
+    for i in range(len(z)):
+        items = [j for j in range(len(gallery)) if j != own[i]]
+        count = sum(int(labels[j] == y[i]) for j in items)
+        if not count:
+            continue
+        # ties count against the model: another label ranks first
+        gaps = [(float((z[i] - gallery[j]).square().sum()), int(labels[j] == y[i])) for j in items]
+        scores.append(sum(same for _, same in sorted(gaps)[:count]) / count)
+    return sum(scores) / len(scores) if scores else None
+
+
+@given(st.integers(0, 999), st.integers(2, 14), st.integers(1, 4))
+def test_r_precision_is_that_of_loops(seed: int, count: int, classes: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    z = torch.randint(0, 4, (count, 3), generator=generator).float()
+    y = torch.randint(0, classes, (count,), generator=generator)
+    rows = torch.arange(count)
+    found = registry.build("metrics", "r_precision")(z, z, y, y, rows)["r_precision"]
+    assert found == (
+        None
+        if (expected := r_precision_by_loops(z, z, y, y, rows)) is None
+        else pytest.approx(expected)
+    )
+
+
+def test_class_density_is_that_of_pair_loops() -> None:
+    generator = torch.Generator().manual_seed(3)
+    z = torch.randn(60, 5, generator=generator)
+    y = torch.randint(0, 24, (60,), generator=generator)
+    unit = normalize(z.double(), dim=1)
+    means = torch.stack([normalize(unit[y == c].sum(0), dim=0) for c in y.unique()])
+    pairs = list(itertools.permutations(range(len(means)), 2))
+    inter = sum(1 - float(means[i] @ means[j]) for i, j in pairs) / len(pairs)
+    ratios = []
+    for c in y.unique():
+        own = unit[y == c]
+        inner = list(itertools.permutations(range(len(own)), 2))
+        if inner:
+            ratios.append(sum(1 - float(own[i] @ own[j]) for i, j in inner) / len(inner) / inter)
+    ratios.sort()
+    rows = torch.arange(60)
+    found = registry.build("metrics", "class_density")(z, z, y, y, rows)
+    assert found["pi_median"] == pytest.approx(np.median(ratios))
+    assert found["pi_worst5"] == pytest.approx(ratios[-1])
+
+
+def test_the_spectrum_of_known_spaces() -> None:
+    spectrum = registry.build("metrics", "spectrum")
+    even = torch.eye(6).repeat(2, 1)
+    y, rows = torch.arange(12), torch.arange(12)
+    found = spectrum(even, even, y, y, rows)
+    assert found["rho"] == pytest.approx(0, abs=1e-9)
+    assert found["anisotropy"] == pytest.approx(1 / 6)
+    assert found["mean_cosine"] == pytest.approx(6 * 2 / (12 * 11))
+    assert found["collapsed"] == 0
+    generator = torch.Generator().manual_seed(0)
+    same = torch.ones(12, 6) + 1e-3 * torch.randn(12, 6, generator=generator)
+    found = spectrum(same, same, y, y, rows)
+    assert found["collapsed"] == 1 and found["anisotropy"] > 0.99 and found["rho"] > 1
+    z = torch.randn(12, 6, generator=generator)
+    values = np.linalg.svd(normalize(z.double(), dim=1).numpy(), compute_uv=False)
+    shares = values / values.sum()
+    expected = sum(1 / 6 * math.log(1 / 6 / share) for share in shares)
+    assert spectrum(z, z, y, y, rows)["rho"] == pytest.approx(expected)
+
+
+def test_faiss_is_asked_for_by_name_and_missing_is_said() -> None:
+    """PITFALLS 27: the engine is an argument and part of the result."""
+    import importlib.util
+
+    if importlib.util.find_spec("faiss") is None:
+        with pytest.raises(UserError, match=r"pip install 'dmltk\[faiss\]'"):
+            registry.build("metrics", "nmi:engine=faiss")
+    assert registry.build("metrics", "nmi:repeats=2").engine == "scikit-learn"

@@ -57,3 +57,19 @@ def test_all_refuses_a_part() -> None:
 def test_an_attack_is_needed(name: str) -> None:
     with pytest.raises(UserError, match="needs adversarial pictures"):
         registry.build("protocol", name)(embedded([0, 1]))
+
+
+def test_gallery_is_clean_queries_against_adversarial_twins() -> None:
+    generator = torch.Generator().manual_seed(0)
+    z, twins = torch.randn(5, 2, generator=generator), torch.randn(5, 2, generator=generator)
+    y, order = torch.tensor([0, 0, 1, 1, 2]), torch.tensor([3, 1, 4, 0, 2])
+    clean = Embedded(z, y, torch.arange(5))
+    adversarial = Embedded(twins[order], y[order], order)
+    gallery = registry.build("protocols", "gallery")
+    assert gallery.attacked == "all"
+    sides = gallery(clean, adversarial)
+    assert torch.equal(sides.query, z) and torch.equal(sides.gallery, twins[order])
+    assert torch.equal(sides.gallery[sides.query_index], twins)
+    assert torch.equal(sides.gallery_labels[sides.query_index], y)
+    with pytest.raises(UserError, match="protocol 'gallery' replaces every picture"):
+        gallery(clean, Embedded(twins[:2], y[:2], torch.arange(2)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from dmltk import pipelines
 from dmltk.errors import UserError
@@ -119,6 +121,11 @@ BROKEN = {
         "[main, a]",
         "does not name self",
     ),
+    "objective naming itself": (
+        "{main: {}, a: {attack: pgd, objective: [{loss: ntxent, of: [self, a]}]}}",
+        "[main, a]",
+        "the attacked branch is called self",
+    ),
     "take": ("{main: {take: [1/2, 1/4]}}", "[main]", "two fractions"),
     "all stopped": ("{main: {}}", "['main|stop']", "stops every gradient"),
     "bad mark": ("{main: {}}", "['main|stp']", "only 'stop'"),
@@ -169,6 +176,35 @@ def test_ramps_are_straight_and_start_with_their_term(
     if step >= begin:
         expected = first + (last - first) * min(step - begin, length) / length
     assert term.weight_at(step) == pytest.approx(expected)
+
+
+def test_a_key_that_stands_twice_is_refused() -> None:
+    text = "branches: {main: {}}\nbranches: {main: {}}\nterms: [{loss: x, of: [main]}]"
+    with pytest.raises(UserError, match="'branches' stands twice"):
+        pipelines.from_yaml(text)
+    with pytest.raises(UserError, match="'route' stands twice"):
+        pipelines.from_yaml("branches: {main: {route: a, route: b}}")
+
+
+def test_a_file_may_not_import_and_is_read_as_text(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(pipelines.build("mdprop").to_yaml())
+    assert pipelines.load(file) == pipelines.resolve(pipeline=str(file))
+    file.write_text("branches: {main: {augment: 'os.path:join'}}\nterms: [{loss: x, of: [main]}]")
+    with pytest.raises(UserError, match="would import 'os.path:join': add --allow-import os"):
+        pipelines.load(file)
+    assert pipelines.load(file, allow=["os"]).branches["main"].augment == "os.path:join"
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match="cannot be read"):
+        pipelines.load(file)
+
+
+def test_a_file_does_not_shadow_a_registered_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "st").write_text("x: y")
+    monkeypatch.chdir(tmp_path)
+    assert pipelines.resolve(pipeline="st") == pipelines.build("st")
 
 
 def test_tags_in_yaml_run_nothing() -> None:

@@ -7,11 +7,10 @@ import dataclasses
 
 import pytest
 import torch
-from dmltk import models, norms, pipelines
+from dmltk import models, norms, pipelines, seeds
 from dmltk.batch import Batch
 from dmltk.errors import DmltkError, UserError
 from dmltk.pipelines import Pipeline
-from dmltk.training import seeds
 from dmltk.training.step import Step, build_parts
 from torch import Tensor, nn
 
@@ -148,6 +147,39 @@ def test_pictures_depend_on_seed_epoch_step_and_branch_alone(name: str) -> None:
     assert any(not torch.equal(first[n].images, other[n].images) for n in first)
 
 
+def test_an_attack_whose_backward_dies_leaves_every_route_as_it_was() -> None:
+    """As when memory runs out in the middle: no statistics change places."""
+    step = trainer(pipelines.from_yaml(METHODS["mdprop"]))
+    step.model.sets.get_submodule("mtax")
+    step.model.train()
+    for route in ("main", "stax", "mtax"):
+        step.model(torch.rand(6, 3, 16, 16), route=route)
+    before = {k: v.clone() for k, v in step.model.state_dict().items()}
+
+    class OutOfMemory(Exception):
+        pass
+
+    class Dies(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: object, grad: Tensor) -> Tensor:
+            raise OutOfMemory
+
+    handle = step.model.embedder.backbone.register_forward_pre_hook(
+        lambda m, a: (Dies.apply(a[0]),)
+    )
+    with pytest.raises(OutOfMemory):
+        step.parts.attacks["mtax"](
+            step.model.at("mtax"), batch(), generator=torch.Generator().manual_seed(0)
+        )
+    handle.remove()
+    after = step.model.state_dict()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+
+
 def test_attacks_climb_their_objective() -> None:
     pipeline = pipelines.from_yaml(METHODS["rocl"])
     step = trainer(pipeline)
@@ -164,6 +196,46 @@ def test_attacks_climb_their_objective() -> None:
 
     assert from_terms.labels == "index"
     assert value(views["adv"].images) > value(views["one"].images)
+
+
+def test_climbing_an_objective_leaves_the_trained_loss_as_it_was() -> None:
+    """A loss with a memory must not learn the attack's pictures."""
+    memory = "crossbatchmemory(loss=contrastive,memory_size=64)"
+    text = f"""
+branches:
+  main: {{}}
+  adv:
+    attack: "pgd:steps=2,select=last"
+    objective: [{{loss: "{memory}", of: [self]}}]
+terms: [{{loss: "{memory}", of: [main, adv]}}]
+"""
+    step = trainer(pipelines.from_yaml(text))
+    before = {k: v.clone() for k, v in step.parts.losses.state_dict().items()}
+    step.pictures(batch(), 0, 0)
+    after = step.parts.losses.state_dict()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+def test_an_objective_shares_the_parameters_that_its_term_trains() -> None:
+    text = """
+branches:
+  main: {}
+  adv: {attack: "pgd:steps=1,select=last", objective: [{loss: arcface, of: [self]}]}
+terms: [{loss: arcface, of: [main, adv]}]
+"""
+    step = trainer(pipelines.from_yaml(text))
+    ours = list(step.parts.losses[0].parameters())
+    theirs = list(step.parts.objectives["adv"][0].parameters())
+    assert ours and all(a is b for a, b in zip(ours, theirs, strict=True))
+    lonely = text.replace("terms: [{loss: arcface", "terms: [{loss: ntxent")
+    with pytest.raises(UserError, match="has parameters that no term trains"):
+        trainer(pipelines.from_yaml(lonely))
+
+
+def test_terms_of_one_loss_start_from_proxies_of_their_own() -> None:
+    text = "branches: {main: {}}\nterms: [{loss: arcface, of: [main]}, {loss: arcface, of: [main]}]"
+    one, two = (next(loss.parameters()) for loss in trainer(pipelines.from_yaml(text)).parts.losses)
+    assert not torch.equal(one, two)
 
 
 def test_take_splits_the_batch_without_loss() -> None:

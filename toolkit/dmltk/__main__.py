@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         click.echo(f"dmltk: {' '.join(said.split())}", err=True)
         sys.exit(2 if isinstance(error, click.UsageError | UserError) else 1)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("dmltk: interrupted; the same command with --resume goes on", err=True)
+        click.echo("dmltk: interrupted; a run goes on with the same command and --resume", err=True)
         sys.exit(130)
     except Exception as error:
         if debug:

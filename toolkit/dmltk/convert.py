@@ -184,7 +184,8 @@ def _prepare(value: Any, annotation: Any) -> Any:
         return word == "true"
     if int in members or float in members:
         found = number(value)
-        if found is None and str not in members and not any(get_origin(m) for m in members):
+        words = str in members or any(get_origin(m) is Literal for m in members)
+        if found is None and not words:
             raise msgspec.ValidationError("Expected a number such as 3, .1 or 8/255")
         return value if found is None else found
     return value

@@ -25,6 +25,7 @@ from dmltk.spec import Spec, as_spec, is_import
 API = 1
 HOME = "dmltk"
 SESSION = "session"
+IMPORT = "import"
 KINDS = [
     "attacks",
     "goals",
@@ -92,7 +93,7 @@ class Entry:
         if self.factory is not None:
             return self.factory
         try:
-            factory = _attribute(self.target)
+            factory = _attribute(self.target, here=self.distribution == IMPORT)
             if getattr(factory, "dmltk_api", API) > API:
                 raise PluginError(
                     f"it needs plug-in API {factory.dmltk_api}, this dmltk has {API}: upgrade dmltk"
@@ -172,7 +173,7 @@ def resolve(kind: str, name: str) -> Entry:
     """
     kind = plural(kind)
     if is_import(name):
-        return Entry(kind, name, name, "import")
+        return Entry(kind, name, name, IMPORT)
     key = "full_name" if "/" in name else "name"
     claims = [entry for entry in entries(kind) if getattr(entry, key) == name]
     usable = [entry for entry in claims if not entry.disabled]
@@ -273,11 +274,10 @@ def _bind(maker: Any, spec: Spec, args: Mapping[str, Any], label: str) -> dict[s
     return given
 
 
-def _attribute(target: str) -> Any:
+def _attribute(target: str, here: bool = False) -> Any:
     module, _, path = target.partition(":")
-    here = os.getcwd()
-    if "." in module and here not in sys.path and not target.startswith(f"{HOME}."):
-        sys.path.append(here)
+    if here and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     value: Any = importlib.import_module(module)
     for part in path.split("."):
         value = getattr(value, part)

@@ -6,33 +6,40 @@ from collections.abc import Mapping
 from typing import Any
 
 from dmltk import registry
+from dmltk.attacks.apgd import Apgd
 from dmltk.attacks.attack import Attack, AttackResult, Goal, Solver, check_images
-from dmltk.attacks.goals import Flee, Mtax, Stax, Targeted
+from dmltk.attacks.goals import Flee, Misrank, Mtax, Stax, Targeted, Tma
 from dmltk.attacks.guard import guard
 from dmltk.attacks.probe import Objective, Probe
 from dmltk.attacks.solvers import Descent, bim, fgsm, mim, pgd
-from dmltk.attacks.threat import Threat
+from dmltk.attacks.terms import Terms
+from dmltk.attacks.threat import Threat, normalized
 from dmltk.spec import Spec
 
 __all__ = [
+    "Apgd",
     "Attack",
     "AttackResult",
     "Descent",
     "Flee",
     "Goal",
+    "Misrank",
     "Mtax",
     "Objective",
     "Probe",
     "Solver",
     "Stax",
     "Targeted",
+    "Terms",
     "Threat",
+    "Tma",
     "bim",
     "build",
     "check_images",
     "fgsm",
     "guard",
     "mim",
+    "normalized",
     "pgd",
 ]
 

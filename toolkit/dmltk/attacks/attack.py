@@ -27,9 +27,10 @@ Found = tuple[Tensor, Tensor | None, Tensor | None]
 class Goal(Protocol):
     """What an attack wants of the embedding.
 
-    Two attributes may be declared. `zero_at_start = True`: the loss has no gradient at the clean
+    Three attributes may be declared. `zero_at_start = True`: the loss has no gradient at the clean
     pictures, so a solver must start elsewhere. `takes_heads = True`: the objective is handed a
-    dict of several heads.
+    dict of several heads. `joint = True`: the pictures of a batch move together, so only the last
+    iterate of a single start is theirs; the loss may be one number for the batch.
     """
 
     def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
@@ -37,7 +38,11 @@ class Goal(Protocol):
 
 
 class Solver(Protocol):
-    """How the allowed pictures are searched; `start = 0` declares a start at the clean ones."""
+    """How the allowed pictures are searched.
+
+    Two attributes may be declared: `start = 0` for a start at the clean pictures, and
+    `select = "best"` where each picture's best iterate is returned.
+    """
 
     def __call__(
         self, probe: Probe, images: Tensor, threat: Threat, generator: Generator
@@ -98,6 +103,8 @@ class Attack:
                 f"the goal {type(self.goal).__name__.lower()} has no gradient at the clean "
                 "pictures: take a solver with a random start, such as pgd"
             )
+        if getattr(self.goal, "joint", False):
+            self._check_joint()
 
     def __call__(
         self, embed: Callable[[Tensor], Any], batch: Batch, *, generator: Generator
@@ -116,7 +123,7 @@ class Attack:
         check_images(batch.images)
         if generator.device.type != "cpu":
             raise UserError("an attack draws from a generator on the CPU: torch.Generator()")
-        if self.threat.eps == 0:
+        if self.threat.largest == 0:
             return _result((batch.images, None, None), batch.images, Probe(embed))
         with guard(embed, self.mode):
             usable = _usable(batch)
@@ -135,12 +142,22 @@ class Attack:
             if adv is images:
                 return adv, None, None
             self._check(adv, images)
-            loss = probe.recall(adv) if self.restarts == 1 else probe.loss(adv)
+            known = probe.recall(adv)
+            adv = self.threat.quantized(adv, images)
+            loss = known if known is None and self.restarts == 1 else probe.loss(adv)
             found = (adv.detach(), loss, probe.first_loss)
             kept = found if kept is None else _lower(kept, found)
         if kept is None:
             raise UserError(f"restarts={self.restarts}: at least one is needed")
         return kept
+
+    def _check_joint(self) -> None:
+        name = type(self.goal).__name__.lower()
+        moved = f"the goal {name} moves the pictures of a batch together, so none has a best"
+        if getattr(self.solver, "select", "last") == "best":
+            raise UserError(f"{moved} iterate of its own: take pgd with select=last, bim or mim")
+        if self.restarts > 1:
+            raise UserError(f"{moved} start of its own: leave restarts out")
 
     def _check(self, adv: Tensor, images: Tensor) -> None:
         name = type(self.solver).__name__

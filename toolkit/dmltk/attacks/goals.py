@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -22,7 +23,7 @@ class Targeted:
     targets: Annotated[int, Meta(ge=1)] = 5
     power: Literal[1, 2] = 2
     targets_from: Literal["batch", "reference"] = "batch"
-    pick: Literal["random", "permutation"] = "random"
+    pick: Literal["random", "nearest", "permutation"] = "random"
 
     def __post_init__(self) -> None:
         if self.targets < 1:
@@ -41,21 +42,23 @@ class Targeted:
 
     def _embeddings(self, probe: Probe, batch: Batch, generator: Generator) -> Tensor:
         """(N, targets, D), in the precision of the goal's loss."""
-        dtype = torch.float64 if batch.images.dtype == torch.float64 else torch.float32
+        images, dtype = batch.images, _precision(batch)
         if self.pick == "permutation":
-            rows = draws.permute(self.targets, len(batch.images), generator)
-            pool: Tensor = probe.embed(batch.images)
-        elif batch.labels is None:
+            rows = draws.permute(self.targets, len(images), generator)
+            return probe.embed(images)[rows.to(images.device)].to(dtype)
+        if batch.labels is None:
             raise UserError("targets of other classes need labels: give the batch its labels")
-        elif self.targets_from == "batch":
-            rows = draws.draw(batch.labels, batch.labels, self.targets, generator)
-            pool = probe.embed(batch.images)
-        elif batch.reference is None:
+        if self.targets_from == "reference" and batch.reference is None:
             raise UserError("targets_from=reference needs a batch with a reference")
-        else:
-            rows = draws.draw(batch.labels, batch.reference.labels, self.targets, generator)
-            pool = batch.reference.embeddings
-        return pool[rows.to(pool.device)].to(batch.images.device, dtype)
+        whole = batch.reference if self.targets_from == "reference" else None
+        labels = batch.labels if whole is None else whole.labels
+        if self.pick == "random":
+            rows = draws.draw(batch.labels, labels, self.targets, generator)
+            pool: Tensor = probe.embed(images) if whole is None else whole.embeddings
+            return pool[rows.to(pool.device)].to(images.device, dtype)
+        clean: Tensor = probe.embed(images)
+        pool = clean if whole is None else whole.embeddings.to(clean)
+        return draws.nearest(clean, batch.labels, pool, labels, self.targets)
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,9 @@ class Stax(Targeted):
     Args:
         power: 2 for the squared distance, 1 for the distance.
         targets_from: `batch` aims at the batch itself, `reference` at a whole data set.
-        pick: `random` draws other classes; `permutation` takes a random permutation of the batch
-            whatever the labels, as the published code does.
+        pick: `random` draws other classes; `nearest` aims at the centre of the other class whose
+            centre is nearest; `permutation` takes a random permutation of the batch whatever the
+            labels, as the published code does.
 
     Source: Singh et al., MDProp, eq. 3 with T=1 and eq. 16
     """
@@ -86,11 +90,112 @@ class Mtax(Targeted):
         targets: items aimed at together, T of the paper.
         power: 2 for squared distances, 1 for distances (eq. 3 with p=2).
         targets_from: `batch` aims at the batch itself, `reference` at a whole data set.
-        pick: `random` draws other classes; `permutation` takes random permutations of the batch
+        pick: `random` draws other classes; `nearest` aims at the centres of the other classes
+            whose centres are nearest; `permutation` takes random permutations of the batch
             whatever the labels, as the published code does.
 
     Source: Singh et al., MDProp, eq. 3
     """
+
+
+@dataclass(frozen=True)
+class Tma(Targeted):
+    """Targeted mismatch: turn each picture's embedding towards one item of another class.
+
+    loss = 1 - cos(f(x'), f(x_t)), x_t drawn once among items of other labels; with embeddings of
+    length one it is half of stax's loss, so sign steps are the same.
+
+    Args:
+        targets_from: `batch` aims at the batch itself, `reference` at a whole data set.
+        pick: `random` draws other classes; `nearest` aims at the centre of the other class whose
+            centre is nearest; `permutation` takes a random permutation of the batch whatever the
+            labels, as the published code does.
+
+    Source: Tolias, Radenovic and Chum 2019, Targeted mismatch adversarial attack
+    """
+
+    targets: Annotated[int, Meta(ge=1)] = field(default=1, init=False)
+    power: Literal[1, 2] = field(default=2, init=False)
+
+    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
+        """Draws the targets and takes their embeddings, once."""
+        aims = self._embeddings(probe, batch, generator)[:, 0]
+        return lambda z: 1 - torch.nn.functional.cosine_similarity(z, aims)
+
+
+@dataclass(frozen=True)
+class Misrank:
+    """Lost retrieval: bring an item of another class nearer than any item of a picture's own.
+
+    loss = min over other classes of ||f(x') - f(g)|| - min over its own class of ||f(x') - f(g)||
+    over the reference, the picture's own row left out by index; below zero R@1 is lost. Where a
+    picture is alone in its class, the second distance is left out.
+
+    Args:
+        every: the gradient follows the nearest two of every so many steps; the loss itself is
+            always that of the nearest now.
+
+    Source: dmltk; the margin loss of Carlini and Wagner 2017, carried over to retrieval
+    """
+
+    every: Annotated[int, Meta(ge=1)] = 1
+
+    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
+        """Notes which rows of the reference are of other classes, and which of a picture's own."""
+        if batch.labels is None:
+            raise UserError("misrank needs labels: give the batch its labels")
+        if batch.reference is None:
+            raise UserError("misrank ranks a reference: give the batch one")
+        if batch.index is None:
+            raise UserError(
+                "misrank leaves a picture's own row out by index: give the batch its index, "
+                "-1 for a picture that is not in the reference"
+            )
+        device = batch.images.device
+        pool = batch.reference.embeddings.to(device, _precision(batch))
+        own, labels = batch.labels.to(device), batch.reference.labels.to(device)
+        draws.check(own, labels)
+        same = own[:, None] == labels
+        rows = torch.arange(len(pool), device=device)
+        mates = same & (batch.index.to(device)[:, None] != rows)
+        return _Margin(pool, ~same, mates, self.every)
+
+
+class _Margin:
+    """Distance to the nearest of the others minus distance to the nearest mate.
+
+    Args:
+        pool: (M, D) embeddings.
+        others: (N, M) which rows are of another class.
+        mates: (N, M) which rows are of the same class; none for a picture that is alone.
+        every: evaluations with a gradient after which it follows the nearest anew.
+    """
+
+    def __init__(self, pool: Tensor, others: Tensor, mates: Tensor, every: int) -> None:
+        self.pool, self.every, self.calls = pool, every, 0
+        self.barred = (~others, ~mates)
+        self.alone = ~mates.any(1)
+        self.followed: Tensor | None = None
+
+    def __call__(self, z: Tensor) -> Tensor:
+        nearest = self._nearest(z.detach())
+        if not (z.requires_grad and torch.is_grad_enabled()):
+            self.calls = 0
+            return self._margin(z, nearest)
+        if self.followed is None or self.calls % self.every == 0:
+            self.followed = nearest
+        self.calls += 1
+        followed = self._margin(z, self.followed)
+        return followed + (self._margin(z, nearest) - followed).detach()
+
+    def _nearest(self, z: Tensor) -> Tensor:
+        """(2, N) rows of the nearest other and the nearest mate."""
+        distance = torch.cdist(z, self.pool, compute_mode="donot_use_mm_for_euclid_dist")
+        return torch.stack([distance.masked_fill(bar, math.inf).argmin(1) for bar in self.barred])
+
+    def _margin(self, z: Tensor, rows: Tensor) -> Tensor:
+        other, mate = (torch.linalg.vector_norm(z - self.pool[row], dim=1) for row in rows)
+        return other - mate.masked_fill(self.alone, 0)
 
 
 @dataclass(frozen=True)
@@ -108,3 +213,8 @@ class Flee:
         """Takes the clean embeddings, once."""
         clean: Tensor = probe.embed(batch.images)
         return lambda z: -(z - clean).square().sum(1)
+
+
+def _precision(batch: Batch) -> torch.dtype:
+    """The precision of the goal's loss."""
+    return torch.float64 if batch.images.dtype == torch.float64 else torch.float32

@@ -99,8 +99,10 @@ class _Record:
                 parameter.grad = grad
             if grad is not None and value is not None:
                 pairs.append((grad, value))
+        recorded = {id(buffer) for _, _, buffer, _ in self.buffers}
         for module, name, buffer, value in self.buffers:
-            if module._buffers.get(name) is not buffer:
+            # a recorded buffer in another's place was exchanged by a route, which takes it home
+            if id(module._buffers.get(name)) not in recorded:
                 module._buffers[name] = buffer
             pairs.append((buffer, value))
         _write_back(pairs)
@@ -116,6 +118,19 @@ def _write_back(pairs: list[tuple[Tensor, Tensor]]) -> None:
         for (now, before), differs in zip(group, changed, strict=True):
             if differs:
                 now.copy_(before)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """The global random state from a seed, for parts that draw from it; afterwards as before."""
+    randomness = _random_state()
+    try:
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        yield
+    finally:
+        _set_random_state(randomness)
 
 
 def _random_state() -> tuple[Any, Any, Tensor, list[Tensor] | None]:

@@ -26,7 +26,7 @@ class Composed:
 
     Args:
         goal: spec of the goal that gives the name.
-        solver: spec of the solver that gives the name; exactly one of the two is given.
+        solver: spec of the solver that gives the name; beside a goal, that goal's default solver.
     """
 
     def __init__(self, *, goal: str = "", solver: str = "") -> None:
@@ -173,6 +173,33 @@ classes; by default one sign step of length eps from the picture itself, aimed w
 Source: Singh et al., MDProp, eq. 3
 """
 
+tma = Composed(goal="tma")
+"""Targeted mismatch: turn each picture's embedding towards one item of another class.
+
+loss = 1 - cos(f(x + d), f(x_t)) with x_t drawn once among items of other labels; by default one
+sign step of length eps from the picture itself, aimed within the batch.
+
+Source: Tolias, Radenovic and Chum 2019, Targeted mismatch adversarial attack
+"""
+
+flee = Composed(goal="flee", solver="pgd")
+"""Embedding shift: move each picture's embedding away from where it was.
+
+loss = -||f(x + d) - f(x)||^2, which has no gradient at the picture itself; so by default pgd,
+from a random start.
+
+Source: Zhou et al. 2020, Adversarial ranking attack and defense
+"""
+
+misrank = Composed(goal="misrank", solver="pgd")
+"""Lost retrieval: bring an item of another class nearer than any item of a picture's own.
+
+loss = distance to the nearest item of another class - distance to the nearest of its own, over
+the reference and without the picture's own row; below zero R@1 is lost. By default pgd.
+
+Source: dmltk; the margin loss of Carlini and Wagner 2017, carried over to retrieval
+"""
+
 fgsm = Composed(solver="fgsm")
 """Fast gradient sign method: one step of length eps down the goal's loss.
 
@@ -206,4 +233,13 @@ g = decay * g + gradient / mean(abs(gradient)); x' = project(x' - alpha * sign(g
 the goal is stax unless given.
 
 Source: Dong et al. 2018, Boosting adversarial attacks with momentum
+"""
+
+apgd = Composed(solver="apgd")
+"""Auto-PGD: momentum steps that halve where the loss stalls, each picture's best iterate.
+
+x' = P(x' + 0.75 (P(x' - a * sign(gradient)) - x') + 0.25 (x' - the one before)), a from 2 * eps;
+the goal is stax unless given.
+
+Source: Croce and Hein 2020, Reliable evaluation of adversarial robustness, algorithm 1
 """

@@ -15,12 +15,14 @@ from dmltk.errors import UserError
 
 Steps = Annotated[int, Meta(ge=0)]
 Size = Annotated[float, Meta(gt=0)]
-Share = Annotated[float, Meta(ge=0, le=1)]
+Radius = Annotated[float, Meta(ge=0)]
 
 
 @dataclass(frozen=True)
 class Descent:
     """Steepest steps down the goal's loss, each projected into the threat.
+
+    The steepest step is the sign of the gradient for `linf`, its direction for `l2`.
 
     Args:
         steps: how many; 0 returns the very same pictures.
@@ -37,7 +39,7 @@ class Descent:
     steps: Steps
     alpha: Size | None = None
     gain: Size = 1.0
-    start: Share | None = 0.0
+    start: Radius | None = 0.0
     decay: Annotated[float, Meta(ge=0)] = 0.0
     select: Literal["best", "last"] = "last"
 
@@ -51,8 +53,8 @@ class Descent:
         """Adversarial pictures (N, C, H, W) inside the threat."""
         if self.steps == 0:
             return images
-        alpha = self.gain * threat.eps / self.steps if self.alpha is None else self.alpha
-        adv = self._first(images, threat, generator)
+        alpha = self.gain * threat.largest / self.steps if self.alpha is None else self.alpha
+        adv = first(images, threat, self.start, generator)
         best = _Best() if self.select == "best" else None
         momentum = torch.zeros_like(images) if self.decay else None
         for _ in range(self.steps):
@@ -68,9 +70,11 @@ class Descent:
         probe.remember(best.images, best.loss)
         return best.images
 
-    def _first(self, images: Tensor, threat: Threat, generator: Generator) -> Tensor:
-        radius = threat.eps if self.start is None else min(self.start, threat.eps)
-        return threat.random(images, radius, generator) if radius else images
+
+def first(images: Tensor, threat: Threat, start: float | None, generator: Generator) -> Tensor:
+    """The pictures a search starts from; `start` is a radius, eps where it is None."""
+    radius = threat.largest if start is None else min(start, threat.largest)
+    return threat.random(images, radius, generator) if radius else images
 
 
 class _Best:
@@ -130,7 +134,7 @@ def pgd(
     steps: Steps = 10,
     alpha: Size | None = None,
     gain: Size = 2.5,
-    start: Share | None = None,
+    start: Radius | None = None,
     select: Literal["best", "last"] = "best",
 ) -> Descent:
     """Projected gradient descent: sign steps from a random start; the best iterate.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import torch
@@ -29,11 +30,52 @@ def draw(labels: Tensor, pool: Tensor, count: int, generator: Generator) -> Tens
         UserError: where some picture finds no other class.
     """
     labels, pool = labels.cpu(), pool.cpu()
+    check(labels, pool, count)
     classes, member, sizes = torch.unique(pool, return_inverse=True, return_counts=True)
     own = torch.searchsorted(classes, labels)
     absent = classes[own.clamp_max(len(classes) - 1)] != labels
     own = own.masked_fill(absent, len(classes))
-    others = len(classes) - int((own < len(classes)).any())
+    chosen = _distinct(own, len(classes), count, generator)
+    starts = sizes.cumsum(0) - sizes
+    offset = (_uniform(chosen.shape, generator) * sizes[chosen]).long()
+    return member.argsort(stable=True)[starts[chosen] + offset]
+
+
+def nearest(z: Tensor, labels: Tensor, pool: Tensor, pool_labels: Tensor, count: int) -> Tensor:
+    """The centres nearest to each picture among the centres of other classes.
+
+    A centre is the mean of a class in the pool. Where there are fewer other classes than `count`,
+    centres repeat, nearest first, and a warning says so.
+
+    Args:
+        z: (N, D) embeddings of the pictures.
+        labels: (N,) the pictures' labels.
+        pool: (M, D) embeddings of what can be aimed at.
+        pool_labels: (M,) their labels.
+        count: targets a picture.
+
+    Returns:
+        (N, count, D), nearest first.
+
+    Raises:
+        UserError: where some picture finds no other class.
+    """
+    labels, pool_labels = labels.to(z.device), pool_labels.to(z.device)
+    check(labels, pool_labels, count)
+    classes, member, sizes = torch.unique(pool_labels, return_inverse=True, return_counts=True)
+    sums = torch.zeros(len(classes), pool.shape[1], dtype=torch.float64, device=z.device)
+    centres = sums.index_add_(0, member, pool.double()) / sizes[:, None]
+    own = labels[:, None] == classes
+    distance = torch.cdist(z.double(), centres, compute_mode="donot_use_mm_for_euclid_dist")
+    order = distance.masked_fill(own, math.inf).argsort(dim=1, stable=True)
+    place = torch.arange(count, device=z.device) % (~own).sum(1)[:, None]
+    return centres[order.gather(1, place)].to(z.dtype)
+
+
+def check(labels: Tensor, pool: Tensor, count: int = 1) -> None:
+    """Refuses a pool without another class, and warns of one with fewer than `count` others."""
+    classes = pool.unique()
+    others = len(classes) - int(torch.isin(classes, labels).any())
     if others == 0:
         raise UserError(
             "there is no other class to aim at: give a batch of two classes or more, "
@@ -43,12 +85,8 @@ def draw(labels: Tensor, pool: Tensor, count: int, generator: Generator) -> Tens
         warnings.warn(
             f"{count} targets were asked for and only {others} other classes are there: "
             "some are taken more than once",
-            stacklevel=2,
+            stacklevel=3,
         )
-    chosen = _distinct(own, len(classes), count, generator)
-    starts = sizes.cumsum(0) - sizes
-    offset = (_uniform(chosen.shape, generator) * sizes[chosen]).long()
-    return member.argsort(stable=True)[starts[chosen] + offset]
 
 
 def permute(count: int, pictures: int, generator: Generator) -> Tensor:

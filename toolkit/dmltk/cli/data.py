@@ -43,9 +43,13 @@ def info(spec: str, as_json: bool, sheet: str | None) -> None:
     \b
     dmltk data info glyphs:classes=20 --sheet glyphs.png
     """
+    from pathlib import Path
+
     from dmltk import registry
     from dmltk.data import contact_sheet
 
+    if sheet and not Path(sheet).parent.is_dir():
+        raise click.UsageError(f"--sheet {sheet}: there is no folder '{Path(sheet).parent}'")
     dataset = registry.build("datasets", spec)
     if sheet:
         contact_sheet(dataset.test, 8, 12, sheet)

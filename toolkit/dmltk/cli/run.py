@@ -17,14 +17,20 @@ if TYPE_CHECKING:
 _PLAIN = (
     ("--size", "Picture size in pixels (default: the data set's, else the model's, else 64)."),
     ("--batch", "Pictures a batch (default 112)."),
+    ("--augment", "What every training picture goes through, such as chain:[crop,flip]."),
+    ("--workers", "Processes that decode pictures ahead (default 0: none)."),
     ("--epochs", "Passes over the training split (default 15)."),
     ("--steps", "Optimizer steps, instead of epochs."),
     ("--lr", "Learning rate (default 2e-3)."),
     ("--head-lr", "Learning rate of the heads (default: that of --lr)."),
+    ("--clip", "Largest norm of the gradient (default: not clipped)."),
+    ("--amp", "off or bf16: the type of training passes (default off)."),
+    ("--patience", "Stop after so many epochs without a better validation recall@1."),
     ("--warmup", "Steps of linear warm-up (default 20)."),
     ("--eps", "Bound of attacks that name none, pixel units (default 8/255)."),
     ("--limit", "Attack only so many test pictures."),
     ("--seed", "Seed of everything (default 0)."),
+    ("--seeds", "Several seeds, such as 0,1,2: a run each, then means and deviations."),
     ("--device", "auto, cpu, cuda, cuda:1, mps (default auto)."),
 )
 
@@ -44,6 +50,8 @@ def _options(command: Any) -> Any:
 @click.option("--model", type=Named("models"), help="Model (default smallconv).")
 @click.option("--dataset", type=Named("datasets"), help="Data set (default glyphs).")
 @_options
+@click.option("--route-lr", multiple=True, metavar="ROUTE=RATE", help="Rate of one route's norms.")
+@click.option("--with-replacement", is_flag=True, help="Draw batches with replacement (Roth).")
 @click.option("--channels-last", is_flag=True, help="Keep weights in that memory format.")
 @click.option("--eval-attack", multiple=True, type=Named("attacks"), help="Judge by this attack.")
 @click.option("--protocol", multiple=True, type=Named("protocols"), help="clean, query, all.")
@@ -77,13 +85,17 @@ def _execute(config: Config, out: Path, mode: Mode, as_json: bool) -> None:
     from dmltk.training.folder import RunFolder
 
     folder = RunFolder(out, mode)
-    if folder.finished:
-        click.echo(f"{folder.path} is finished already; see {folder.file('results.json')}")
+    if folder.finished and mode == "resume":
+        stored = folder.file("results.json")
+        finished = f"{folder.path} is finished already; see {stored}"
+        click.echo(stored.read_text("utf-8") if as_json else finished)
         return
-    from dmltk.training.run import run as run_it
+    from dmltk.training.repeat import repeat
+    from dmltk.training.run import run as once
 
     with Reporter() as report:
-        results = run_it(config, folder, report, report.warn)
+        work = repeat if config.seeds else once
+        results = work(config, folder, report, report.warn)
     if as_json:
         click.echo(json.dumps(results, indent=1, ensure_ascii=False))
         return

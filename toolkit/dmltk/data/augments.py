@@ -10,6 +10,7 @@ from msgspec import Meta
 from torch import Generator, Tensor
 from torch.nn import functional
 
+from dmltk import registry
 from dmltk.errors import UserError
 
 Augment = Callable[[Tensor, Generator], Tensor]
@@ -61,5 +62,26 @@ def crop(
         grid = functional.affine_grid(theta, list(images.shape), align_corners=False)
         cut = functional.grid_sample(images, grid, padding_mode="border", align_corners=False)
         return cut.clamp_(0, 1)
+
+    return apply
+
+
+def chain(augments: list[str]) -> Augment:
+    """Augments one after the other: `chain:[crop,flip,randaugment(magnitude=5)]`.
+
+    Args:
+        augments: their specs, in order.
+
+    Returns:
+        f(images (N, C, H, W) float in [0, 1], CPU generator) -> images of the same kind.
+    """
+    if not augments:
+        raise UserError("chain needs one augment at least: chain:[crop,flip]")
+    parts: list[Augment] = [registry.build("augments", spec) for spec in augments]
+
+    def apply(images: Tensor, generator: Generator) -> Tensor:
+        for part in parts:
+            images = part(images, generator)
+        return images
 
     return apply

@@ -20,6 +20,7 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", 
 CLEAR = frozenset({"LA", "La", "PA", "RGBA", "RGBa"})
 KEPT = 2**28
 NAMED = 10
+Box = tuple[int, int, int, int]
 WORKERS = min(8, os.cpu_count() or 1)
 
 
@@ -29,11 +30,15 @@ class Files:
     Args:
         paths: N picture files.
         size: height and width that the pictures are brought to.
+        boxes: the part of each picture that counts, or None for all of it.
     """
 
-    def __init__(self, paths: Sequence[Path], size: int) -> None:
+    def __init__(
+        self, paths: Sequence[Path], size: int, boxes: Sequence[Box | None] | None = None
+    ) -> None:
         self.paths = list(paths)
         self.size = size
+        self.boxes = list(boxes) if boxes is not None else [None] * len(self.paths)
         self.keep = len(self.paths) * 3 * size * size <= KEPT
         self.kept: dict[int, Tensor] = {}
 
@@ -53,18 +58,38 @@ class Files:
         return torch.stack([found[row] for row in rows])
 
     def subset(self, rows: Sequence[int]) -> Files:
-        return Files([self.paths[row] for row in rows], self.size)
+        boxes = [self.boxes[row] for row in rows]
+        return Files([self.paths[row] for row in rows], self.size, boxes)
 
     def one(self, row: int) -> Tensor:
         """One picture, decoded: uint8 (3, size, size)."""
-        return square(decode(self.paths[row]), self.size)
+        return square(decode(self.paths[row], self.boxes[row]), self.size)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "kept": {}}
 
 
-def decode(path: Path) -> Image.Image:
-    """The picture as RGB, turned as its EXIF data says; alpha is laid on white."""
+def decode(path: Path, box: Box | None = None) -> Image.Image:
+    """The picture as RGB, turned as its EXIF data says; alpha is laid on white.
+
+    Args:
+        path: a picture file.
+        box: left, top, right and bottom of the part that is wanted, in the upright picture.
+
+    Raises:
+        UserError: the box reaches beyond the picture, or its values beyond what is known of
+            their kind.
+    """
+    whole = colours(path)
+    if box is None:
+        return whole
+    if box[2] > whole.width or box[3] > whole.height:
+        raise UserError(f"box beyond {whole.width}×{whole.height} pixels")
+    return whole.crop(box)
+
+
+def colours(path: Path) -> Image.Image:
+    """The whole picture as upright RGB."""
     with Image.open(path) as picture:
         upright = ImageOps.exif_transpose(picture)
         if upright.mode.startswith("I") or upright.mode == "F":
@@ -77,11 +102,15 @@ def decode(path: Path) -> Image.Image:
 
 
 def narrow(picture: Image.Image) -> Image.Image:
-    """A picture of more than 8 bits a pixel, at 8 bits (Pillow's own conversion clips)."""
+    """A picture of more than 8 bits a pixel, at 8 bits (Pillow's own conversion clips).
+
+    Integers are taken as 0..65535, real numbers as 0..1.
+    """
     values = np.asarray(picture, dtype=np.float64)
     top = 65535.0 if picture.mode.startswith("I") else 1.0
-    levels = np.clip(values / top, 0, 1) * 255
-    return Image.fromarray(levels.round().astype(np.uint8)).convert("RGB")
+    if not (values.min() >= 0 and values.max() <= top):
+        raise UserError(f"values beyond 0..{top:.0f}")
+    return Image.fromarray((values / top * 255).round().astype(np.uint8)).convert("RGB")
 
 
 def square(picture: Image.Image, size: int) -> Tensor:
@@ -91,35 +120,64 @@ def square(picture: Image.Image, size: int) -> Tensor:
     return functional.center_crop(resized, [size, size])
 
 
-def check(paths: Sequence[Path], root: Path) -> str:
+def check(
+    paths: Sequence[Path],
+    where: Path,
+    names: Sequence[str],
+    boxes: Sequence[Box | None] | None = None,
+) -> list[str]:
     """Decode every file once, before any work starts.
 
+    Args:
+        paths: N picture files.
+        where: the folder or the list that names them, for the error.
+        names: how each picture is called in the error.
+        boxes: the part of each picture that counts, or None for all of it.
+
     Returns:
-        sha256 of the names (relative to `root`) and the contents.
+        sha256 of each file's contents.
 
     Raises:
         UserError: some cannot be decoded; all are counted and the first ten named.
     """
+    parts = boxes if boxes is not None else [None] * len(paths)
     with ThreadPoolExecutor(WORKERS) as pool:
-        seen = list(pool.map(examine, paths))
-    broken = [path.relative_to(root) for path, mark in zip(paths, seen, strict=True) if not mark]
+        seen = list(pool.map(examine, paths, parts))
+    broken = [
+        f"{name} ({fault})" if fault else name
+        for name, (mark, fault) in zip(names, seen, strict=True)
+        if not mark
+    ]
     if broken:
-        named = ", ".join(str(path) for path in broken[:NAMED])
-        more = f" and {len(broken) - NAMED} more" if len(broken) > NAMED else ""
         raise UserError(
-            f"{len(broken)} of {len(paths)} pictures in {root} cannot be read: {named}{more}; "
+            f"{len(broken)} of {len(paths)} pictures in {where} cannot be read: {some(broken)}; "
             f"repair or remove them"
         )
-    whole = hashlib.sha256()
-    for path, mark in zip(paths, seen, strict=True):
-        whole.update(f"{path.relative_to(root).as_posix()}\0{mark}\n".encode())
-    return whole.hexdigest()
+    return [mark for mark, _ in seen]
 
 
-def examine(path: Path) -> str:
-    """sha256 of a picture file, or an empty text where it cannot be decoded."""
+def examine(path: Path, box: Box | None) -> tuple[str, str]:
+    """sha256 of a picture file, or an empty text and, where it is known, what is wrong."""
     try:
-        decode(path)
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        decode(path, box)
+        return hashlib.sha256(path.read_bytes()).hexdigest(), ""
+    except FileNotFoundError:
+        return "", "missing"
+    except UserError as error:
+        return "", str(error)
     except Exception:  # decoders raise all kinds of errors on broken files
-        return ""
+        return "", ""
+
+
+def some(names: Sequence[str]) -> str:
+    """The first ten names, and how many more there are."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def fingerprint(names: Sequence[str], marks: Sequence[str]) -> str:
+    """sha256 of what pictures are called and of what they hold."""
+    whole = hashlib.sha256()
+    for name, mark in zip(names, marks, strict=True):
+        whole.update(f"{name}\0{mark}\n".encode())
+    return whole.hexdigest()

@@ -1,4 +1,4 @@
-"""A data set from a folder of the user's: one folder a class."""
+"""A data set from a folder of the user's: one folder a class, perhaps in train/ and test/."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from dmltk.data.files import SUFFIXES, Files, check
-from dmltk.data.split import Dataset, divide, number
+from dmltk.data.files import SUFFIXES, Files, check, fingerprint
+from dmltk.data.split import PARTS, Dataset, divide, number
 from dmltk.errors import UserError
 
 
@@ -22,11 +22,13 @@ def folder(
     """Pictures of your own, one folder a class.
 
     Classes are taken in the order of their names: the first half trains, the second half
-    tests. Every picture is decoded once at the start, and all broken ones are named together.
-    Other files are skipped and counted; links to folders are not followed.
+    tests. Where the class folders lie in train/ and test/ (and val/), these are the splits, and
+    the card says how many classes they share. Every picture is decoded once at the start, and
+    all broken ones are named together. Other files are skipped and counted; links to folders
+    are not followed.
 
     Args:
-        path: the folder that holds the class folders.
+        path: the folder that holds the class folders, or train/ and test/.
         size: height and width: the shorter side is brought to it, the middle cut out.
         val: share of the training classes, the last ones, kept for validation.
 
@@ -36,28 +38,53 @@ def folder(
     root = Path(path).expanduser()
     if not root.is_dir():
         raise UserError(f"no folder '{path}'; give the folder that holds one folder a class")
-    paths, skipped = find(root)
+    divided = is_divided(root)
+    paths, skipped = find(root, 2 if divided else 1)
     if not paths:
-        raise UserError(complaint(root))
-    labels, names = number([file.relative_to(root).parts[0] for file in paths])
+        raise UserError(complaint(root / "train" if divided else root))
+    inner = [file.relative_to(root) for file in paths]
+    labels, names = number([place.parts[1 if divided else 0] for place in inner])
     if len(names) < 2:
         raise UserError(
             f"'{path}' holds pictures of one class only ('{names[0]}'); "
             f"it takes at least two class folders"
         )
+    marks = check(paths, root, [str(place) for place in inner])
     card = {
         "name": root.resolve().name,
         "size": size,
         "licence": "the user's own",
         "credits": [],
-        "sha256": check(paths, root),
+        "sha256": fingerprint([place.as_posix() for place in inner], marks),
         "skipped": {"not_pictures": skipped},
     }
-    return divide(Files(paths, size), labels, names, val=val, card=card)
+    parts = [place.parts[0] for place in inner] if divided else None
+    return divide(Files(paths, size), labels, names, val=val, card=card, parts=parts)
 
 
-def find(root: Path) -> tuple[list[Path], int]:
-    """The pictures in the class folders of `root`, sorted, and the number of other files.
+def is_divided(root: Path) -> bool:
+    """Whether the class folders lie in train/ and test/ (and val/).
+
+    Raises:
+        UserError: train/ stands beside val/ alone, or both beside other folders.
+    """
+    entries = [entry for entry in root.iterdir() if entry.is_dir()]
+    inside = {entry.name for entry in entries if not entry.name.startswith(".")}
+    parts = inside & set(PARTS)
+    if "train" not in parts or len(parts) < 2:
+        return False
+    if "test" not in parts:
+        raise UserError(f"'{root}' has train/ and val/ but no test/; the test pictures go there")
+    if others := sorted(inside - parts):
+        raise UserError(
+            f"'{root}' has '{others[0]}' beside train/ and test/; move it away, so that it is "
+            f"clear whether these are splits or classes"
+        )
+    return True
+
+
+def find(root: Path, depth: int = 1) -> tuple[list[Path], int]:
+    """The pictures at least `depth` folders below `root`, sorted, and the number of other files.
 
     Hidden folders and links to folders are passed over.
     """
@@ -66,7 +93,8 @@ def find(root: Path) -> tuple[list[Path], int]:
     for place, folders, files in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".")]
         paths = [Path(place, name) for name in files]
-        inside = [] if Path(place) == root else [path for path in paths if is_picture(path)]
+        deep = len(Path(place).relative_to(root).parts) >= depth
+        inside = [path for path in paths if is_picture(path)] if deep else []
         pictures += inside
         others += len(paths) - len(inside)
     return sorted(pictures), others

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
+from dmltk import seeds
 from dmltk.errors import UserError
 
 
@@ -16,7 +16,8 @@ class BalancedBatches(Sampler[list[int]]):
     """Batches of `batch // per_class` classes with `per_class` adjacent pictures each.
 
     Classes come round in turn, none twice in a batch while there are enough; so do the
-    pictures of a class, and a class with too few repeats them. An epoch is N // batch
+    pictures of a class, and a class with too few repeats them. With replacement, every class
+    and every picture of it is drawn anew, and may come twice in a batch. An epoch is N // batch
     batches (at least one) and depends on (seed, epoch) alone, so resuming is exact.
 
     Args:
@@ -24,10 +25,20 @@ class BalancedBatches(Sampler[list[int]]):
         batch: pictures a batch, a multiple of `per_class`.
         per_class: pictures of each class in a batch.
         seed: of the order.
+        with_replacement: whether classes and pictures are drawn with replacement.
+
+    Source: Roth et al., Revisiting Training Strategies and Generalization Performance in Deep
+        Metric Learning (with replacement).
     """
 
     def __init__(
-        self, labels: Tensor | Sequence[int], *, batch: int, per_class: int = 2, seed: int
+        self,
+        labels: Tensor | Sequence[int],
+        *,
+        batch: int,
+        per_class: int = 2,
+        seed: int,
+        with_replacement: bool = False,
     ) -> None:
         labels = torch.as_tensor(labels)
         if batch < 1 or per_class < 1 or batch % per_class:
@@ -43,6 +54,7 @@ class BalancedBatches(Sampler[list[int]]):
         self.draws = batch // per_class
         self.per_class = per_class
         self.seed = seed
+        self.pile = Urn if with_replacement else Deck
         self.epoch = 0
         self.length = max(1, len(labels) // batch)
 
@@ -54,14 +66,25 @@ class BalancedBatches(Sampler[list[int]]):
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:
-        key = f"batches/{self.seed}/{self.epoch}".encode()
-        digest = hashlib.blake2b(key, digest_size=8).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
-        classes = Deck(range(len(self.rows)), generator)
-        pictures = [Deck(rows, generator) for rows in self.rows]
+        generator = seeds.generator("batches", self.seed, self.epoch)
+        classes = self.pile(range(len(self.rows)), generator)
+        pictures = [self.pile(rows, generator) for rows in self.rows]
         for _ in range(self.length):
             drawn = classes.deal(self.draws)
             yield [row for label in drawn for row in pictures[label].deal(self.per_class)]
+
+
+class Urn:
+    """Items drawn with replacement, all alike likely."""
+
+    def __init__(self, items: Sequence[int], generator: torch.Generator) -> None:
+        self.items = list(items)
+        self.generator = generator
+
+    def deal(self, count: int) -> list[int]:
+        """The next `count` items."""
+        draws = torch.randint(len(self.items), (count,), generator=self.generator)
+        return [self.items[place] for place in draws.tolist()]
 
 
 class Deck:

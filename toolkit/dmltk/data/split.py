@@ -12,6 +12,8 @@ from torch import Tensor
 
 from dmltk.errors import UserError
 
+PARTS = ("train", "val", "test")
+
 
 class Pictures(Protocol):
     """Where the pictures of a split are kept: in memory or in files."""
@@ -141,6 +143,38 @@ def split_classes(
     return rows(0, half - held), middle, rows(half, classes)
 
 
+def split_parts(
+    labels: Tensor, parts: Sequence[str], *, val: float = 0.0
+) -> tuple[list[int], list[int] | None, list[int]]:
+    """Rows of a division that the data set brings along.
+
+    Args:
+        labels: (N,) integers.
+        parts: N times one of PARTS.
+        val: share of the training classes, the last ones, kept for validation.
+
+    Returns:
+        Rows of train, val (None where there is none) and test.
+
+    Raises:
+        UserError: no picture trains or none tests, or `val` beside validation pictures.
+    """
+    train, held, test = ([row for row, part in enumerate(parts) if part == p] for p in PARTS)
+    for name, rows in (("train", train), ("test", test)):
+        if not rows:
+            raise UserError(f"no picture of the data set is in the split '{name}'; it needs some")
+    if val > 0 and held:
+        raise UserError(f"val={val} cannot be given: the data set has a validation split already")
+    if val > 0:
+        classes = labels[train].unique()
+        first = len(classes) - max(1, round(val * len(classes)))
+        if first < 1:
+            raise UserError(f"val={val} leaves no training class of {len(classes)}; leave it out")
+        kept = [row for row in train if labels[row] < classes[first]]
+        held, train = [row for row in train if labels[row] >= classes[first]], kept
+    return train, held or None, test
+
+
 def divide(
     pictures: Pictures,
     labels: Tensor,
@@ -148,8 +182,9 @@ def divide(
     *,
     val: float = 0.0,
     card: Mapping[str, object],
+    parts: Sequence[str] | None = None,
 ) -> Dataset:
-    """A data set of class-disjoint splits, with the counts added to its card.
+    """A data set of splits, with the counts added to its card.
 
     Args:
         pictures: N pictures.
@@ -157,22 +192,35 @@ def divide(
         names: C class names.
         val: share of the training classes kept for validation.
         card: what else is known: name, size, licence, sha256…
+        parts: each picture's split, one of PARTS; None divides the classes in halves. The card
+            says how many classes of a split are in an earlier one too (0: class-disjoint).
     """
 
     def part(rows: list[int]) -> Split:
         used, local = labels[rows].unique(return_inverse=True)
         return Split(pictures.subset(rows), local, [names[label] for label in used.tolist()])
 
-    train_rows, val_rows, test_rows = split_classes(labels, val=val)
-    train, test = part(train_rows), part(test_rows)
-    held = part(val_rows) if val_rows is not None else None
+    rows = split_classes(labels, val=val) if parts is None else split_parts(labels, parts, val=val)
+    train, test = part(rows[0]), part(rows[2])
+    held = part(rows[1]) if rows[1] is not None else None
     splits = {"train": train, **({"val": held} if held else {}), "test": test}
     counts = {
         "classes": {key: len(split.names) for key, split in splits.items()},
         "pictures": {key: len(split) for key, split in splits.items()},
         "single_picture_classes": {key: singles(split.labels) for key, split in splits.items()},
+        "shared_classes": shared(splits),
     }
     return Dataset(train, held, test, {**card, **counts})
+
+
+def shared(splits: Mapping[str, Split]) -> dict[str, int]:
+    """How many classes of each split but the first are in an earlier one too."""
+    seen: set[str] = set()
+    counts = {}
+    for key, split in splits.items():
+        counts[key] = len(seen & set(split.names))
+        seen |= set(split.names)
+    return {key: count for key, count in counts.items() if key != "train"}
 
 
 def singles(labels: Tensor) -> int:

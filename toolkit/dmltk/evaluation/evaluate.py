@@ -67,24 +67,29 @@ class Judge:
         embed.eval()
         clean = self.embed(embed)
         unharmed = self._hits(_plain(clean))
-        found = []
-        if "clean" in self.protocols:
-            sides = self.protocols["clean"](clean)
-            found.append(self._evaluation("clean", "clean", None, 0.0, sides))
-        for trial in trials:
+        unattacked = {k: p for k, p in self.protocols.items() if p.attacked == "none"}
+        attacked = {k: p for k, p in self.protocols.items() if p.attacked != "none"}
+        found = [
+            self._evaluation("clean", name, None, 0.0, protocol(clean))
+            for name, protocol in unattacked.items()
+        ]
+        for trial in trials if attacked else ():
             adversarial, stats = self.attack(embed, trial, clean)
-            for name, protocol in self.protocols.items():
-                if protocol.attacked == "none":
-                    continue
+            for name, protocol in attacked.items():
                 sides = protocol(clean, adversarial)
                 entry = self._evaluation(
-                    trial.name, name, trial.spec, float(trial.attack.threat.eps), sides
+                    trial.name, name, trial.spec, float(trial.attack.threat.largest), sides
                 )
                 lost = unharmed[adversarial.index] & ~self._hits(sides)
                 standing = int(unharmed[adversarial.index].sum())
                 success = int(lost.sum()) / standing if standing else None
                 found.append({**entry, "attack_stats": {"success": success, **stats}})
         return found
+
+    def figures(self, embed: nn.Module) -> dict[str, float | None]:
+        """The metrics of the clean split alone."""
+        embed.eval()
+        return self._figures(_plain(self.embed(embed)))
 
     def embed(self, embed: nn.Module) -> Embedded:
         """The whole split, clean."""
@@ -98,9 +103,13 @@ class Judge:
     def attack(
         self, embed: nn.Module, trial: Trial, clean: Embedded
     ) -> tuple[Embedded, dict[str, float]]:
-        """The attacked rows' embeddings, and what the attack cost."""
+        """The attacked rows' embeddings, and what the attack cost.
+
+        `lipschitz` is the largest ‖f(x+δ)−f(x)‖₂ / ‖δ‖∞ seen: a lower bound of the local constant.
+        """
         parts: list[Tensor] = []
-        stats = {"linf_max": 0.0, "forwards": 0, "backwards": 0, "zero_gradients": 0}
+        stats = {"linf_max": 0.0, "lipschitz": 0.0}
+        stats |= dict.fromkeys(("forwards", "backwards", "zero_gradients"), 0)
         for images, labels, index in self._batches(trial.name, self.rows, embed):
             reference = Reference(
                 clean.embeddings.to(images.device), clean.labels.to(images.device)
@@ -110,7 +119,11 @@ class Judge:
             result = trial.attack(embed, batch, generator=draws)
             with torch.no_grad():
                 parts.append(embed(result.images).float().cpu())
+            moved = (parts[-1] - clean.embeddings[index.cpu()]).norm(dim=1)
+            steep = moved / result.linf.cpu().clamp_min(torch.finfo(torch.float32).tiny)
+            steep = steep.where(result.linf.cpu() > 0, torch.zeros(()))
             stats["linf_max"] = max(stats["linf_max"], float(result.linf.max()))
+            stats["lipschitz"] = max(stats["lipschitz"], float(steep.max()))
             for key in ("forwards", "backwards", "zero_gradients"):
                 stats[key] += int(getattr(result, key))
         rows = torch.as_tensor(self.rows)
@@ -129,9 +142,6 @@ class Judge:
     def _evaluation(
         self, name: str, protocol: str, attack: str | None, eps: float, sides: Sides
     ) -> Evaluation:
-        figures: dict[str, float | None] = {}
-        for metric in self.metrics:
-            figures |= metric(*_arguments(sides))
         return {
             "name": name,
             "split": "test",
@@ -139,9 +149,15 @@ class Judge:
             "attack": attack,
             "eps": eps,
             "route": self.route,
-            "metrics": figures,
+            "metrics": self._figures(sides),
             "counts": query_counts(sides.query_labels, sides.gallery_labels, sides.query_index),
         }
+
+    def _figures(self, sides: Sides) -> dict[str, float | None]:
+        found: dict[str, float | None] = {}
+        for metric in self.metrics:
+            found |= metric(*_arguments(sides))
+        return found
 
     @staticmethod
     def _hits(sides: Sides) -> Tensor:

@@ -11,16 +11,13 @@ that maps everything to one point gets 0. What is not defined is None, never NaN
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 import msgspec
-import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from dmltk.errors import DmltkError
 
@@ -54,31 +51,12 @@ def map_at_r() -> Metric:
     return mean_average_precision_at_r
 
 
-def nmi(seed: int = 0, repeats: Annotated[int, msgspec.Meta(ge=1)] = 1) -> NMI:
-    """NMI of k-means clusters against the labels, as many clusters as classes present.
+def r_precision() -> Metric:
+    """R-precision: the share of a query's own label among its R nearest, R what it could find.
 
-    Engines differ by up to ten points on the same data and seeds by one or two, so both are
-    attributes of the metric and belong beside the figure.
-
-    Args:
-        seed: seed of the first k-means run; the i-th further run takes seed + i.
-        repeats: number of k-means runs whose NMI are averaged.
-
-    Source: 2 I(clusters, labels) / (H(clusters) + H(labels)), arithmetic mean.
+    Source: Musgrave et al. 2020, A Metric Learning Reality Check, section 3.2.
     """
-    return NMI(seed, repeats)
-
-
-def pi_ratio() -> Metric:
-    """Density of an embedding space: distances inside classes over distances between them.
-
-    Gives `pi_intra` (mean cosine distance between two pictures of a class, averaged over the
-    classes with two pictures or more), `pi_inter` (between two class means) and `pi_ratio`,
-    all three of the queries.
-
-    Source: Roth et al. 2020, Revisiting Training Strategies, section 5.
-    """
-    return density
+    return precision_at_r
 
 
 @dataclass(frozen=True)
@@ -140,6 +118,40 @@ def mean_average_precision_at_r(
 ) -> dict[str, float | None]:
     """`{"map@r": …}` over the queries that could succeed."""
     scores = []
+    sides = (query, gallery, query_labels, gallery_labels, query_index)
+    for place, rank, found, relevant in _ranked_hits(*sides):
+        precision = (place / rank).where(found, torch.zeros(()).to(rank.device)).double()
+        scores.append((precision.sum(1) / relevant)[relevant > 0].cpu())
+    return {"map@r": torch.cat(scores).mean().item() if scores else None}
+
+
+def precision_at_r(
+    query: Tensor,
+    gallery: Tensor,
+    query_labels: Tensor,
+    gallery_labels: Tensor,
+    query_index: Tensor,
+) -> dict[str, float | None]:
+    """`{"r_precision": …}` over the queries that could succeed."""
+    scores = []
+    sides = (query, gallery, query_labels, gallery_labels, query_index)
+    for _, _, found, relevant in _ranked_hits(*sides):
+        scores.append((found.sum(1).double() / relevant)[relevant > 0].cpu())
+    return {"r_precision": torch.cat(scores).mean().item() if scores else None}
+
+
+def _ranked_hits(
+    query: Tensor,
+    gallery: Tensor,
+    query_labels: Tensor,
+    gallery_labels: Tensor,
+    query_index: Tensor,
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """For some queries at a time, of each one's items of its label from the nearest on:
+
+    their place among themselves (m,), their rank in the gallery (q, m), whether that is among
+    the R nearest (q, m), and R (q,).
+    """
     for distance, same in _chunks(query, gallery, query_labels, gallery_labels, query_index):
         relevant = (same & distance.isfinite()).sum(1)
         most = int(relevant.max())
@@ -150,84 +162,7 @@ def mean_average_precision_at_r(
         place = torch.arange(1, most + 1, device=distance.device)
         rank = place + torch.searchsorted(others, hits, right=True)
         found = (rank <= relevant[:, None]) & (place <= relevant[:, None])
-        precision = (place / rank).where(found, torch.zeros(()).to(distance)).double()
-        scores.append((precision.sum(1) / relevant)[relevant > 0].cpu())
-    return {"map@r": torch.cat(scores).mean().item() if scores else None}
-
-
-@dataclass(frozen=True)
-class NMI:
-    """NMI of scikit-learn's k-means (k-means++, one start a run) against the labels."""
-
-    seed: int
-    repeats: int
-    engine: str = "scikit-learn"
-
-    def __call__(
-        self,
-        query: Tensor,
-        gallery: Tensor,
-        query_labels: Tensor,
-        gallery_labels: Tensor,
-        query_index: Tensor,
-    ) -> dict[str, float | None]:
-        """`{"nmi": …}` of the queries; None with fewer than two classes."""
-        from sklearn.metrics import normalized_mutual_info_score
-
-        _refuse_non_finite(query, "query")
-        points, labels = query.float().cpu().numpy(), query_labels.cpu().numpy()
-        classes = len(np.unique(labels))
-        if classes < 2:
-            return {"nmi": None}
-        values = [
-            normalized_mutual_info_score(labels, kmeans(points, classes, self.seed + i))
-            for i in range(self.repeats)
-        ]
-        return {"nmi": float(np.mean(values))}
-
-
-def kmeans(points: np.ndarray, clusters: int, seed: int) -> np.ndarray:
-    """The cluster of each of `points` (N, D), an integer in [0, clusters)."""
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-
-    with warnings.catch_warnings():
-        # fewer distinct points than clusters: the figure says it, a collapsed model has NMI 0
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return KMeans(clusters, n_init=1, random_state=seed).fit_predict(points)
-
-
-def density(
-    query: Tensor,
-    gallery: Tensor,
-    query_labels: Tensor,
-    gallery_labels: Tensor,
-    query_index: Tensor,
-) -> dict[str, float | None]:
-    """`{"pi_intra", "pi_inter", "pi_ratio"}` of the queries, without a list of pairs.
-
-    With s the sum of n vectors, the sum of the products of all ordered pairs is |s|^2 less the
-    sum of their squared lengths; so it takes N x D steps, in float64 as two large sums cancel.
-    """
-    _refuse_non_finite(query, "query")
-    unit = normalize(query.cpu().double(), dim=1)
-    _, members, sizes = query_labels.cpu().unique(return_inverse=True, return_counts=True)
-    sums = unit.new_zeros(len(sizes), unit.shape[1]).index_add_(0, members, unit)
-    lengths = unit.new_zeros(len(sizes)).index_add_(0, members, unit.square().sum(1))
-    several = sizes > 1
-    intra = _pair_distance(sums[several], lengths[several], sizes[several])
-    means = normalize(sums, dim=1)
-    inter = _pair_distance(
-        means.sum(0, keepdim=True), means.square().sum()[None], sizes.new_tensor([len(sizes)])
-    )
-    pi_intra = intra.mean().item() if len(intra) else None
-    pi_inter = inter.item() if len(sizes) > 1 else None
-    defined = pi_intra is not None and pi_inter is not None and pi_inter >= 1e-8
-    return {
-        "pi_intra": pi_intra,
-        "pi_inter": pi_inter,
-        "pi_ratio": pi_intra / pi_inter if defined else None,  # type: ignore[operator]
-    }
+        yield place, rank, found, relevant
 
 
 def query_counts(
@@ -264,8 +199,8 @@ def _chunks(
 
     A query's own squared length is left out of its distances: it moves none past another.
     """
-    _refuse_non_finite(query, "query")
-    _refuse_non_finite(gallery, "gallery")
+    refuse_non_finite(query, "query")
+    refuse_non_finite(gallery, "gallery")
     if len(gallery) == 0:
         raise DmltkError("the gallery is empty: there is nothing to retrieve")
     device = gallery.device
@@ -283,13 +218,8 @@ def _chunks(
         yield distance, labels[:, None] == gallery_labels[None]
 
 
-def _pair_distance(sums: Tensor, lengths: Tensor, sizes: Tensor) -> Tensor:
-    """Mean cosine distance over ordered pairs of `sizes` vectors with these sums."""
-    pairs = (sizes * (sizes - 1)).double()
-    return 1 - (sums.square().sum(1) - lengths) / pairs
-
-
-def _refuse_non_finite(embeddings: Tensor, side: str) -> None:
+def refuse_non_finite(embeddings: Tensor, side: str) -> None:
+    """Raise a DmltkError for embeddings of which no figure can be given."""
     bad = int((~embeddings.isfinite()).any(1).sum())
     if bad:
         raise DmltkError(

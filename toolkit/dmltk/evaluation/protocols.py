@@ -82,6 +82,15 @@ def query() -> Layout:
     return Layout("query", _adversarial_queries)
 
 
+def gallery() -> Layout:
+    """The gallery is attacked, the queries are clean: what a poisoned index answers.
+
+    Every test picture stands in the gallery as its adversarial twin; a query's own twin is left
+    out by index.
+    """
+    return Layout("all", _adversarial_gallery)
+
+
 def all_() -> Layout:
     """Every test picture is replaced by its adversarial twin, as query and in the gallery.
 
@@ -106,15 +115,31 @@ def _adversarial_queries(clean: Embedded, adversarial: Embedded | None) -> Sides
     )
 
 
+def _adversarial_gallery(clean: Embedded, adversarial: Embedded | None) -> Sides:
+    attacked = _whole(clean, adversarial, "gallery")
+    return Sides(
+        clean.embeddings,
+        attacked.embeddings,
+        clean.labels,
+        attacked.labels,
+        _places(clean.index.cpu(), attacked.index.cpu()),
+    )
+
+
 def _adversarial_everywhere(clean: Embedded, adversarial: Embedded | None) -> Sides:
-    attacked = _needed(adversarial, "all")
+    return _among_themselves(_whole(clean, adversarial, "all"))
+
+
+def _whole(clean: Embedded, adversarial: Embedded | None, name: str) -> Embedded:
+    """The adversarial twins, of which there must be one for every clean picture."""
+    attacked = _needed(adversarial, name)
     if not torch.equal(attacked.index.cpu().sort().values, clean.index.cpu().sort().values):
         raise UserError(
-            f"protocol 'all' replaces every picture by its adversarial twin, but "
+            f"protocol '{name}' replaces every picture by its adversarial twin, but "
             f"{len(attacked.index)} of {len(clean.index)} were attacked: attack them all, or use "
             "protocol 'query'"
         )
-    return _among_themselves(attacked)
+    return attacked
 
 
 def _needed(adversarial: Embedded | None, name: str) -> Embedded:

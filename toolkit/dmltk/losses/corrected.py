@@ -14,12 +14,24 @@ from torch import Tensor
 
 
 class DynamicSoftMarginLoss(losses.DynamicSoftMarginLoss):
-    """Its running histogram leaves the graph, so that a second batch can go backward."""
+    """Its running histogram leaves the graph, so that a second batch can go backward.
+
+    It is a buffer too, and thus saved and put back with the loss.
+    """
+
+    hist_: Tensor
+
+    def __init__(
+        self, min_val: float = -2.0, num_bins: int = 10, momentum: float = 0.01, **rest: Any
+    ):
+        super().__init__(min_val, num_bins, momentum, **rest)
+        histogram = self.__dict__.pop("hist_")
+        self.register_buffer("hist_", histogram)
 
     def compute_loss(self, *arguments: Any) -> dict[str, Any]:
         """As in the library, with the histogram detached after use."""
         result = super().compute_loss(*arguments)
-        self.hist_ = self.hist_.detach()  # type: ignore[has-type]
+        self.hist_ = self.hist_.detach()
         return result
 
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from dmltk import registry
 from dmltk.models.embedder import Embedder, Head
 from dmltk.models.factory import ModelFactory, wrap
+from dmltk.models.run import card
 from dmltk.models.source import Source
 from dmltk.models.weights import load, save
 
 if TYPE_CHECKING:
     from dmltk.spec import Spec
 
-__all__ = ["Embedder", "Head", "ModelFactory", "Source", "build", "load", "save", "wrap"]
+__all__ = ["Embedder", "Head", "ModelFactory", "Source", "build", "card", "load", "save", "wrap"]
 
 
 def build(spec: str | Spec, *, context: Mapping[str, Any] | None = None, **args: Any) -> Embedder:

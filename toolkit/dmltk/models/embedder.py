@@ -55,6 +55,7 @@ class Head(nn.Sequential):
             layers = [nn.Linear(in_features, hidden), *norm, nn.ReLU(), nn.Linear(hidden, dim)]
         super().__init__(*layers)
         self.pool, self.unit = pool, unit
+        self.args = {"pool": pool, "dim": dim, "hidden": hidden, "unit": unit, "bn": bn}
         self.out_features = dim or in_features
 
     def forward(self, pooled: Tensor) -> Tensor:
@@ -72,6 +73,9 @@ class Embedder(nn.Module):
         source: the backbone and how it is used.
         output: the key or position of what the model returns that is the feature.
         embed: arguments of the head `embed`, those of :class:`Head`.
+
+    Attributes:
+        origin: spec of the model that a run saved, where it comes from one.
     """
 
     mean: Tensor
@@ -83,6 +87,7 @@ class Embedder(nn.Module):
         super().__init__()
         self.source = examined(source, output)
         self.output = output
+        self.origin = ""
         self.backbone = source.module
         self.heads = nn.ModuleDict()
         for name, channels in (("mean", source.mean), ("std", source.std)):
@@ -104,7 +109,7 @@ class Embedder(nn.Module):
     @property
     def embedding_size(self) -> int:
         """Length of an embedding of `embed`."""
-        return self._head("embed").out_features
+        return self.head("embed").out_features
 
     def add_head(
         self,
@@ -156,7 +161,7 @@ class Embedder(nn.Module):
         Raises:
             UserError: pictures of another shape, or an unknown head.
         """
-        wanted = {name: self._head(name) for name in (("embed",) if heads is None else heads)}
+        wanted = {name: self.head(name) for name in (("embed",) if heads is None else heads)}
         dtype = dtype_of(self.backbone)
         pictures = (self._shaped(images).to(dtype) - self.mean) / self.std
         found = self.source.picked_features(pictures, self.output)
@@ -169,7 +174,12 @@ class Embedder(nn.Module):
         }
         return embeddings["embed"] if heads is None else embeddings
 
-    def _head(self, name: str) -> Head:
+    def head(self, name: str) -> Head:
+        """A head by its name.
+
+        Raises:
+            UserError: there is none of that name.
+        """
         if name not in self.heads:
             raise unknown("head", name, self.heads)
         head = self.heads[name]

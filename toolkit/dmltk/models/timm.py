@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import warnings
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import torch
@@ -24,6 +25,7 @@ def timm(
     pretrained: bool = False,
     drop_path: Annotated[float, Meta(ge=0, lt=1)] = 0.0,
     checkpointing: bool = False,
+    channels: Annotated[int, Meta(ge=0)] = 0,
     size: Annotated[int, Meta(ge=0)] = 0,
 ) -> Source:
     """A model of timm, with its own normalisation, picture size and pooling.
@@ -33,6 +35,8 @@ def timm(
         pretrained: fetch the weights from timm's model hub (needs access to it).
         drop_path: rate of stochastic depth in training.
         checkpointing: recompute activations in backward, for less memory.
+        channels: of a picture; 0 is the model's own. Any other number is normalised by the
+            average of the model's own mean and deviation.
         size: side of the pictures in pixels; 0 is the model's own.
 
     Source: the timm library.
@@ -43,13 +47,15 @@ def timm(
             raise unknown("timm model", name, close)
         raise UserError(f"unknown timm model '{name}'; timm.list_models('*part*') finds names")
     args: dict[str, Any] = {"drop_path_rate": drop_path} if drop_path else {}
+    if channels:
+        args["in_chans"] = channels
     stock = get_pretrained_cfg(name)
     if size and stock is not None and stock.fixed_input_size:
         args["img_size"] = size
     module = _created(name, pretrained, args)
     if checkpointing:
         module.set_grad_checkpointing()
-    return _source(module, size)
+    return _source(module, channels, size)
 
 
 def _created(name: str, pretrained: bool, args: dict[str, Any]) -> Any:
@@ -69,11 +75,12 @@ def _created(name: str, pretrained: bool, args: dict[str, Any]) -> Any:
         ) from error
 
 
-def _source(module: Any, size: int) -> Source:
+def _source(module: Any, channels: int, size: int) -> Source:
     card = module.pretrained_cfg
+    channels = channels or card["input_size"][0]
     side = size or card["input_size"][-1]
     pooled = _Pooled(module)
-    picture = torch.rand(1, card["input_size"][0], side, side, generator=torch.Generator())
+    picture = torch.rand(1, channels, side, side, generator=torch.Generator())
     with evaluating(module):
         features = module.forward_features(picture)
         own = pooled(features, "avg")
@@ -87,8 +94,8 @@ def _source(module: Any, size: int) -> Source:
     names = (classifier,) if isinstance(classifier, str) else classifier
     return Source(
         module,
-        mean=tuple(card["mean"]),
-        std=tuple(card["std"]),
+        mean=_fitted(card["mean"], channels),
+        std=_fitted(card["std"], channels),
         size=side,
         features=module.forward_features,
         pooled=pooled,
@@ -96,6 +103,13 @@ def _source(module: Any, size: int) -> Source:
         pools=("avg", "max", "avgmax") if plain else ("avg",),
         classifier=tuple(_whole(name) for name in names),
     )
+
+
+def _fitted(numbers: Sequence[float], channels: int) -> tuple[float, ...]:
+    """A number per channel; their average for each, where there are more or fewer channels."""
+    if len(numbers) == channels:
+        return tuple(numbers)
+    return (sum(numbers) / len(numbers),) * channels
 
 
 def _whole(classifier: str) -> str:

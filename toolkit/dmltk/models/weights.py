@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from dmltk.atomic import replacing
 from dmltk.cache import cache_dir
 from dmltk.errors import UserError
 
@@ -121,12 +121,8 @@ def save(module: nn.Module, path: Path | str, card: Mapping[str, str] | None = N
     state: dict[str, Tensor] = module.state_dict()
     once = {key: value for key, value in state.items() if key not in _tied(state)}
     flat = {key: value.detach().cpu().clone().contiguous() for key, value in once.items()}
-    aside = target.with_name(f".{target.name}.part")
-    try:
+    with replacing(target) as aside:
         save_file(flat, aside, metadata=dict(card or {}))
-        os.replace(aside, target)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def _tied(state: Mapping[str, Tensor]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
+from dmltk import seeds
 from dmltk.errors import UserError, unknown
 from dmltk.norms.routed import MAIN, RoutedEmbedder
 from dmltk.norms.selection import Layers, Private, normalizers, slots
@@ -126,8 +126,7 @@ class _Private:
     def _copy(
         self, embedder: nn.Module, chosen: Sequence[Slot], name: str, deviation: float
     ) -> dict[str, Tensor]:
-        digest = hashlib.blake2b(f"{self.seed}/{name}".encode(), digest_size=7).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest, "big"))
+        generator = seeds.generator(self.seed, "noise", name)
         return {
             slot.key: self._born(embedder, slot, deviation, generator).requires_grad_(
                 slot.tensor(embedder).requires_grad

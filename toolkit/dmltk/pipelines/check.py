@@ -16,7 +16,7 @@ def order(pipeline: Pipeline) -> list[str]:
         UserError: naming the branches that need each other.
     """
     names = list(pipeline.branches)
-    needs = {name: _needs(name, branch) for name, branch in pipeline.branches.items()}
+    needs = {name: _needs(branch) for name, branch in pipeline.branches.items()}
     sorter = TopologicalSorter(needs)
     try:
         sorter.prepare()
@@ -67,9 +67,9 @@ def check(pipeline: Pipeline) -> None:
     _check_use(pipeline)
 
 
-def _needs(name: str, branch: Branch) -> set[str]:
+def _needs(branch: Branch) -> set[str]:
     climbed = {of.branch for term in branch.objective for of in term.references}
-    return (set(branch.source) | climbed) - {"self", name if name not in branch.source else ""}
+    return set(branch.source) | (climbed - {"self"})
 
 
 def _named(name: str, what: str) -> None:
@@ -97,6 +97,8 @@ def _check_branch(pipeline: Pipeline, name: str, branch: Branch) -> None:
     for number, term in enumerate(branch.objective):
         place = f"{where}.objective.{number}"
         _check_term(pipeline, term, place, own=True)
+        if any(of.branch == name for of in term.references):
+            raise UserError(f"{place} names '{name}' itself: the attacked branch is called self")
         if not any(of.branch == "self" for of in term.references):
             raise UserError(f"{place} does not name self, so the attack cannot change it")
 
@@ -123,7 +125,7 @@ def _check_use(pipeline: Pipeline) -> None:
     used = {of.branch for of in outer}
     for name in reversed(order(pipeline)):
         if name in used:
-            used |= _needs(name, pipeline.branches[name])
+            used |= _needs(pipeline.branches[name])
     for name in pipeline.branches:
         if name not in used:
             raise UserError(f"branch '{name}' is used by no term: name it in a term or remove it")

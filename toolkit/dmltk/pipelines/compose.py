@@ -32,14 +32,9 @@ def compose(
         loss: loss spec.
         join: one loss value a branch, summed, or one over all embeddings together.
     """
-    branches = {"main": Branch()}
-    for attack in attacks:
-        base = parse(attack).name.rpartition("/")[2].rpartition(":")[2].lower()
-        name, number = base, 1
-        while name in branches:
-            number += 1
-            name = f"{base}{number}"
-        branches[name] = Branch(attack=attack, route=name)
+    named = zip(unique_names(attacks, taken=["main"]), attacks, strict=True)
+    branches = {name: Branch(attack=attack, route=name) for name, attack in named}
+    branches = {"main": Branch(), **branches}
     term = Term(loss=loss, of=tuple(branches), join=join)
     pipeline = Pipeline(branches, (term,), norms or ("kway" if attacks else "shared"))
     check(pipeline)
@@ -54,6 +49,7 @@ def resolve(
     loss: str = "",
     settings: Iterable[str] = (),
     base: Pipeline | None = None,
+    allow: Sequence[str] = (),
 ) -> Pipeline:
     """The pipeline that the flags of a run mean.
 
@@ -64,6 +60,7 @@ def resolve(
         loss: ``--loss``.
         settings: ``--set`` texts ``path=value``, paths starting at the pipeline.
         base: a saved one, which the flags change; MDProp″ without one.
+        allow: packages from which a file may name things by import path.
 
     Raises:
         UserError: where they cannot go together.
@@ -77,8 +74,8 @@ def resolve(
         found = compose(attacks=attacks, norms=norms, loss=loss or LOSS)
     elif base is not None and not pipeline:
         found = base
-    elif pipeline.endswith((".yaml", ".yml")) or Path(pipeline).is_file():
-        found = load(pipeline)
+    elif is_file(pipeline):
+        found = load(pipeline, allow)
     else:
         found = registry.build("pipelines", pipeline or "mdprop")
     if norms:
@@ -92,6 +89,26 @@ def resolve(
     if settings:
         found = from_dict(data)
     check(found)
+    return found
+
+
+def is_file(pipeline: str) -> bool:
+    """Whether ``--pipeline`` means a file: by its ending, or since nothing has that name."""
+    if pipeline.endswith((".yaml", ".yml")):
+        return True
+    return Path(pipeline).is_file() and pipeline not in registry.available("pipelines")
+
+
+def unique_names(specs: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
+    """A short name for each spec: its own, numbered from 2 on (``mtax``, ``mtax2``)."""
+    found: list[str] = []
+    for spec in specs:
+        base = parse(spec).name.rpartition("/")[2].rpartition(":")[2].lower()
+        name, number = base, 1
+        while name in (*taken, *found):
+            number += 1
+            name = f"{base}{number}"
+        found.append(name)
     return found
 
 

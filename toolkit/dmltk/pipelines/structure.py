@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +11,7 @@ import msgspec
 
 from dmltk import convert
 from dmltk.errors import UserError
+from dmltk.spec import imports
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
@@ -134,11 +135,6 @@ class Pipeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
         return yaml.safe_dump(self.to_dict(), sort_keys=False, default_flow_style=None, width=100)
 
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        return f"<pre>{escape(self.to_yaml())}</pre>"
-
 
 class Of(msgspec.Struct, frozen=True):
     """A term's reference: whose embedding, by which head, with gradient or not."""
@@ -177,20 +173,72 @@ def from_yaml(text: str, where: str = "pipeline") -> Pipeline:
     return from_dict(read_yaml(text, where), where)
 
 
-def load(path: str | Path) -> Pipeline:
-    """A checked Pipeline from a YAML file."""
-    file = Path(path)
-    if not file.is_file():
-        raise UserError(f"there is no pipeline file '{file}'")
-    return from_yaml(file.read_text("utf-8"), str(file))
+def load(path: str | Path, allow: Sequence[str] = ()) -> Pipeline:
+    """A checked Pipeline from a YAML file.
+
+    Args:
+        path: the file.
+        allow: packages from which the file may name things by import path.
+    """
+    return from_dict(read_file(path, "pipeline", allow), Path(path).name)
+
+
+def read_file(path: str | Path, what: str, allow: Sequence[str]) -> dict[str, Any]:
+    """A YAML file's mapping of texts; import paths in it are refused unless allowed.
+
+    Args:
+        path: the file.
+        what: pipeline or config, for the error.
+        allow: packages from which the file may name things by import path.
+
+    Raises:
+        UserError: no file, not YAML, an import that was not allowed.
+    """
+    try:
+        data = read_yaml(Path(path).read_text("utf-8"), str(path))
+    except FileNotFoundError:
+        raise UserError(f"there is no {what} file '{path}'") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the {what} file '{path}' cannot be read: {error}") from None
+    _refuse_imports(data, allow, str(path))
+    return data
+
+
+def _refuse_imports(data: Any, allow: Sequence[str], where: str) -> None:
+    if isinstance(data, dict | list):
+        for item in data.values() if isinstance(data, dict) else data:
+            _refuse_imports(item, allow, where)
+        return
+    for path in imports(data):
+        package = path.partition(".")[0]
+        if package not in allow:
+            raise UserError(
+                f"{where} would import '{path}': add --allow-import {package} if you trust it"
+            )
 
 
 def read_yaml(text: str, where: str) -> dict[str, Any]:
-    """YAML whose scalars all arrive as text (``8/255`` survives); tags are refused."""
+    """YAML whose scalars all arrive as text (``8/255`` survives); tags do nothing.
+
+    Raises:
+        UserError: not YAML, no mapping, or a key that stands twice.
+    """
     import yaml
 
+    def once(loader: Any, node: Any, deep: bool = False) -> dict[str, Any]:
+        keys = [loader.construct_object(key, deep=deep) for key, _ in node.value]
+        if not all(isinstance(key, str) for key in keys):
+            raise UserError(f"{where}: a key must be plain text")
+        twice = [key for key in keys if keys.count(key) > 1]
+        if twice:
+            line = node.start_mark.line + 1
+            raise UserError(f"{where}: the key '{twice[0]}' stands twice (from line {line} on)")
+        values = [loader.construct_object(value, deep=True) for _, value in node.value]
+        return dict(zip(keys, values, strict=True))
+
+    loader = type("Loader", (yaml.BaseLoader,), {"construct_mapping": once})
     try:
-        data = yaml.load(text, Loader=yaml.BaseLoader)
+        data = yaml.load(text, Loader=loader)
     except yaml.YAMLError as error:
         raise UserError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict):

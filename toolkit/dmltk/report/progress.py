@@ -6,6 +6,7 @@ import time
 from types import TracebackType
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 PATIENCE = 10.0
@@ -52,4 +53,4 @@ class Reporter:
 
     def warn(self, text: str) -> None:
         """Show a warning above the bars."""
-        self.console.print(f"[yellow]warning:[/yellow] {text}", highlight=False)
+        self.console.print(f"[yellow]warning:[/yellow] {escape(text)}", highlight=False)

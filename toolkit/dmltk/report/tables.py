@@ -12,7 +12,7 @@ from rich.table import Table
 from dmltk.description import Description
 from dmltk.pipelines.structure import Pipeline
 
-_WIDTH = 140
+_WIDTH = 128
 
 
 def console() -> Console:
@@ -24,23 +24,38 @@ def console() -> Console:
 def print_results(results: Mapping[str, Any]) -> None:
     """The table at the end of a run: an evaluation a row, fractions in [0, 1]."""
     rows = results["evaluations"]
+    out = console()
     names = list(dict.fromkeys(name for row in rows for name in row["metrics"]))
+    names = _that_fit(names, out.width, 12 if any("deviation" in row for row in rows) else 5)
     table = Table("attack", "protocol", "ε", *names, "success", box=None, pad_edge=False)
     for column in table.columns:
         column.no_wrap = True
     for column in table.columns[2:]:
         column.justify = "right"
     for row in rows:
-        figures = [_figure(row["metrics"].get(name)) for name in names]
+        spread = row.get("deviation", {})
+        figures = [_figure(row["metrics"].get(name), spread.get(name)) for name in names]
         success = row.get("attack_stats", {}).get("success")
         table.add_row(
-            row["name"],
+            row["name"] + (f" ({row['weights']})" if "weights" in row else ""),
             row["protocol"],
             budget(row["eps"]),
             *figures,
             "" if row["attack"] is None else _figure(success),
         )
-    console().print(table)
+    out.print(table)
+
+
+def _that_fit(names: list[str], width: int, cell: int) -> list[str]:
+    """The first figures that a line has room for; all are in ``results.json``."""
+    room = width - 40
+    kept: list[str] = []
+    for name in names:
+        room -= max(len(name), cell) + 2
+        if room < 0:
+            break
+        kept.append(name)
+    return kept or names[:1]
 
 
 def budget(eps: float) -> str:
@@ -56,7 +71,7 @@ def print_pipeline(pipeline: Pipeline, sets: Mapping[str, str]) -> None:
     for term in pipeline.terms:
         if term.join == "each" and len(term.of) > 1:
             out.print(
-                f"# {term.loss}: the sum of {len(term.of)} values, so the gradient is about"
+                f"# {escape(term.loss)}: the sum of {len(term.of)} values, so the gradient is about"
                 f" {len(term.of)} times that of one"
             )
     out.print()
@@ -106,5 +121,7 @@ def print_card(title: str, card: Mapping[str, Any]) -> None:
     out.print(table)
 
 
-def _figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
+def _figure(value: float | None, deviation: float | None = None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.3f}" + ("" if deviation is None else f" ±{deviation:.3f}")

@@ -12,13 +12,14 @@ import msgspec
 from dmltk import registry
 from dmltk.errors import UserError
 from dmltk.pipelines.compose import resolve
-from dmltk.pipelines.structure import Pipeline, read_yaml
+from dmltk.pipelines.structure import Pipeline
 from dmltk.spec import parse
-from dmltk.training.config import Config, from_dict, load, refuse_imports
+from dmltk.training.config import Config, from_dict, load
 
 _LISTS = {"eval_attack": "eval_attacks", "protocol": "protocols", "metric": "metrics"}
 _METHOD = ("pipeline", "attack", "bn", "loss", "settings")
-_NOT_CONFIG = {*_METHOD, *_LISTS, "config", "allow_import", "out", "overwrite", "resume", "as_json"}
+_ELSEWHERE = ("config", "allow_import", "out", "overwrite", "resume", "as_json")
+_NOT_CONFIG = {*_METHOD, *_LISTS, *_ELSEWHERE, "seeds", "route_lr"}
 
 
 def assemble(flags: Mapping[str, Any]) -> tuple[Config, Path]:
@@ -52,24 +53,33 @@ def _changed(base: Config | None, flags: Mapping[str, Any], allow: tuple[str, ..
     given = {key: value for key, value in flags.items() if value not in (None, "", (), False)}
     data |= {key: value for key, value in given.items() if key not in _NOT_CONFIG}
     data |= {key: list(given[flag]) for flag, key in _LISTS.items() if flag in given}
-    if "limit" in given and "protocol" not in given:
+    if "seeds" in given:
+        data["seeds"] = [part.strip() for part in given["seeds"].split(",")]
+    if "route_lr" in given:
+        data["route_lr"] = dict(_pair(text) for text in given["route_lr"])
+    if base is None and "limit" in given and "protocol" not in given:
         data["protocols"] = ["clean", "query"]
     if base is None or any(key in given for key in _METHOD):
         data["pipeline"] = msgspec.to_builtins(_method(base, flags, allow))
     return from_dict(data)
 
 
+def _pair(text: str) -> tuple[str, str]:
+    route, equals, rate = text.partition("=")
+    if not equals:
+        raise UserError(f"--route-lr {text}: write --route-lr route=rate, such as mtax=1e-7")
+    return route, rate
+
+
 def _method(base: Config | None, flags: Mapping[str, Any], allow: tuple[str, ...]) -> Pipeline:
-    named = flags["pipeline"] or ""
-    if Path(named).is_file():
-        refuse_imports(read_yaml(Path(named).read_text("utf-8"), named), allow, named)
     return resolve(
-        pipeline=named,
+        pipeline=flags["pipeline"] or "",
         attacks=flags["attack"],
         norms=flags["bn"] or "",
         loss=flags["loss"] or "",
         settings=flags["settings"],
         base=base.pipeline if base else None,
+        allow=allow,
     )
 
 
@@ -93,8 +103,9 @@ def _title(flags: Mapping[str, Any]) -> str:
         method = [*(parse(spec).name for spec in flags["attack"]), flags["bn"] or "kway"]
     elif flags["pipeline"]:
         method = [Path(flags["pipeline"]).stem]
+    elif flags["config"]:
+        return f"{Path(flags['config']).resolve().parent.name}-again"
     else:
-        method = [Path(flags["config"]).parent.name if flags["config"] else "mdprop"]
-        method += ["again"] if flags["config"] else []
+        method = ["mdprop"]
     words = [*method, parse(flags["dataset"] or "glyphs").name]
     return re.sub(r"[^\w.-]+", "-", "-".join(words)).strip("-.") or "run"

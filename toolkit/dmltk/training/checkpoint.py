@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from dmltk.atomic import replacing
 from dmltk.errors import DmltkError
 
 NAME = "checkpoint.safetensors"
@@ -42,27 +43,47 @@ def save(
     for parameter, slots in optimizer.state.items():
         for slot, value in slots.items():
             tensors[f"optimizer.{names[id(parameter)]}/{slot}"] = torch.as_tensor(value)
-    # clones, since tied tensors share memory and safetensors refuses that
-    plain = {key: value.detach().clone().contiguous() for key, value in tensors.items()}
-    write(folder / NAME, plain, {"state": json.dumps(state)}, keep=folder / PREVIOUS)
+    write(folder / NAME, tensors, {"state": json.dumps(state)}, keep=folder / PREVIOUS)
+
+
+def save_module(path: Path, module: nn.Module) -> None:
+    """Write a module's weights alone."""
+    write(path, module.state_dict(), {})
+
+
+def load_module(path: Path, module: nn.Module) -> None:
+    """Put weights back that :func:`save_module` wrote.
+
+    Raises:
+        DmltkError: where the file cannot be read.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise DmltkError(
+            f"{path} cannot be read ({error}): train again with --overwrite"
+        ) from error
+    module.load_state_dict(tensors, strict=True)
 
 
 def write(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], keep: Path | None = None
 ) -> None:
-    """Write a safetensors file so that a kill at any moment leaves a whole one."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a safetensors file so that a kill at any moment leaves a whole one.
+
+    Raises:
+        DmltkError: where it cannot be written; what was there before stays.
+    """
+    # clones, since tied tensors share memory and safetensors refuses that
+    plain = {key: value.detach().clone().contiguous() for key, value in tensors.items()}
     try:
-        save_file(dict(tensors), aside, metadata=dict(metadata))
-        with aside.open("rb+") as file:
-            os.fsync(file.fileno())
-        if keep is not None and path.exists():
-            os.replace(path, keep)
-        os.replace(aside, path)
-    except OSError as error:
+        with replacing(path) as aside:
+            save_file(plain, aside, metadata=dict(metadata))
+            if keep is not None and path.exists():
+                os.replace(path, keep)
+    except (OSError, SafetensorError) as error:
         raise DmltkError(f"cannot write {path} ({error}): make room and use --resume") from error
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def load(

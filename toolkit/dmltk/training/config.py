@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from dmltk import convert
-from dmltk.errors import UserError
 from dmltk.pipelines.check import check
-from dmltk.pipelines.structure import Pipeline, read_yaml
-from dmltk.spec import imports
+from dmltk.pipelines.structure import Pipeline, read_file
 
 ATTACKS = (
     "stax:solver=pgd,steps=20,gain=1,start=0,select=last",
@@ -32,12 +30,20 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         size: picture size in pixels; 0 takes the data set's, the model's, or 64.
         batch: pictures a batch.
         per_class: pictures of each class in a batch.
+        with_replacement: draw classes and pictures with replacement (Roth et al.).
+        augment: what every training picture goes through before the branches; augment spec.
+        workers: processes that decode pictures ahead; the batches are the same for any number.
         epochs: passes over the training split.
         steps: optimizer steps, instead of epochs; 0 leaves it to `epochs`.
         lr: learning rate of Adam.
         head_lr: learning rate of the heads; 0 is `lr`.
+        route_lr: learning rates of single routes' own normalisers, by route.
         weight_decay: on everything but the losses' own parameters.
         warmup: optimizer steps of linear warm-up; cosine decay to 0 follows.
+        clip: largest norm of the whole gradient; 0 does not clip.
+        amp: ``bf16`` computes training passes in bfloat16; attacks and losses stay in float32.
+        patience: stop after so many epochs without a better recall@1 on the validation
+            classes; 0 trains on.
         ema: decay of the averaged weights, where a branch asks for them.
         eps: bound of attacks that name none, pixel units in [0, 1].
         eval_attacks: attack specs the trained model is judged by.
@@ -45,6 +51,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         metrics: metric specs.
         limit: how many test pictures are attacked; 0 for all.
         seed: of everything.
+        seeds: several, each a run of its own in a sub-folder; `seed` is not used then.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
         channels_last: keep weights and feature maps in that memory format; faster for some
             models (EfficientNets on a CPU: twice), slower for others.
@@ -56,19 +63,27 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     size: Count = 0
     batch: Annotated[int, msgspec.Meta(ge=2)] = 112
     per_class: Annotated[int, msgspec.Meta(ge=1)] = 2
+    with_replacement: bool = False
+    augment: str = ""
+    workers: Count = 0
     epochs: Count = 15
     steps: Count = 0
     lr: Rate = 2e-3
     head_lr: Rate = 0.0
+    route_lr: dict[str, Rate] = {}
     weight_decay: Rate = 4e-4
     warmup: Count = 20
+    clip: Rate = 0.0
+    amp: Literal["off", "bf16"] = "off"
+    patience: Count = 0
     ema: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.999
     eps: Annotated[float, msgspec.Meta(ge=0, le=1)] = 8 / 255
     eval_attacks: tuple[str, ...] = ATTACKS
     protocols: tuple[str, ...] = ("clean", "query", "all")
-    metrics: tuple[str, ...] = ("recall", "map@r", "nmi", "pi_ratio")
+    metrics: tuple[str, ...] = ("recall", "map@r", "nmi", "pi_ratio", "spectrum")
     limit: Count = 0
     seed: Count = 0
+    seeds: tuple[Count, ...] = ()
     device: str = "auto"
     channels_last: bool = False
 
@@ -81,6 +96,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for branch in pipeline.branches.values():
             yield from (("attacks", branch.attack),) if branch.attack else ()
             yield from (("augments", branch.augment),) if branch.augment else ()
+        yield from (("augments", self.augment),) if self.augment else ()
         yield from (("attacks", spec) for spec in self.eval_attacks)
         yield from (("protocols", spec) for spec in self.protocols)
         yield from (("metrics", spec) for spec in self.metrics)
@@ -108,7 +124,7 @@ def from_dict(data: dict[str, Any], where: str = "config") -> Config:
     return config
 
 
-def load(path: str | Path, allow: tuple[str, ...] = ()) -> Config:
+def load(path: str | Path, allow: Sequence[str] = ()) -> Config:
     """A run's saved configuration.
 
     Args:
@@ -118,29 +134,4 @@ def load(path: str | Path, allow: tuple[str, ...] = ()) -> Config:
     Raises:
         UserError: no file, not YAML, unknown keys, an import that was not allowed.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise UserError(f"there is no config file '{file}'")
-    data = read_yaml(file.read_text("utf-8"), str(file))
-    refuse_imports(data, allow, str(file))
-    return from_dict(data, file.name)
-
-
-def refuse_imports(data: Any, allow: tuple[str, ...], where: str) -> None:
-    """Refuse import paths in what a file says, except from allowed packages.
-
-    Raises:
-        UserError: naming the path and the flag that would allow it.
-    """
-    if isinstance(data, dict):
-        data = list(data.values())
-    if isinstance(data, list):
-        for item in data:
-            refuse_imports(item, allow, where)
-        return
-    for path in imports(data):
-        package = path.partition(".")[0]
-        if package not in allow:
-            raise UserError(
-                f"{where} would import '{path}': add --allow-import {package} if you trust it"
-            )
+    return from_dict(read_file(path, "config", allow), Path(path).name)

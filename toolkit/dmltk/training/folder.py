@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 import shutil
 import subprocess
@@ -17,8 +16,21 @@ from typing import Any, Literal
 import torch
 
 from dmltk import registry
+from dmltk.atomic import replacing
 from dmltk.errors import UserError
 
+FILES = (
+    "config.yaml",
+    "environment.json",
+    "log.jsonl",
+    "log.csv",
+    "checkpoint.safetensors",
+    "checkpoint.previous.safetensors",
+    "best.safetensors",
+    "model.safetensors",
+    "results.json",
+)
+FOLDERS = ("tensorboard", "seed-*")
 PACKAGES = ("dmltk", "torch", "torchvision", "timm", "pytorch-metric-learning", "numpy")
 Mode = Literal["new", "overwrite", "resume"]
 
@@ -28,8 +40,8 @@ class RunFolder:
 
     Args:
         path: made by `begin` where it is missing.
-        mode: ``new`` refuses a folder that holds anything, ``overwrite`` empties a run's
-            folder, ``resume`` goes on in it (or starts, where it is missing or empty).
+        mode: ``new`` refuses a folder that holds anything, ``overwrite`` removes what a run
+            has left there, ``resume`` goes on in it (or starts, where it is missing or empty).
 
     Raises:
         UserError: where the folder may not be used so.
@@ -45,20 +57,27 @@ class RunFolder:
                 f"{self.path} exists: go on with --resume, replace it with --overwrite,"
                 " or name another folder with --out"
             )
-        if held and not self.file("config.yaml").exists():
+        known = self.file("config.yaml").exists() and self.file("environment.json").exists()
+        if held and not known:
             raise UserError(f"{self.path} is not a run's folder: name another one with --out")
         self.mode = mode
 
     def begin(self) -> None:
-        """Make the folder, empty unless a run goes on in it.
+        """Make the folder; of an earlier run only what is gone on from is left.
 
         Raises:
             UserError: where it cannot be made.
         """
         try:
-            if self.mode == "overwrite" and self.path.exists():
-                shutil.rmtree(self.path)
             self.path.mkdir(parents=True, exist_ok=True)
+            names = FILES if self.mode == "overwrite" else ()
+            for name in names:
+                self.file(name).unlink(missing_ok=True)
+            for pattern in FOLDERS if names else ():
+                for inner in self.path.glob(pattern):
+                    shutil.rmtree(inner)
+            for torn in (path for name in FILES for path in self.path.glob(f".{name}.*")):
+                torn.unlink()
         except OSError as error:
             raise UserError(f"{self.path} cannot be made ({error}): name another --out") from error
 
@@ -73,25 +92,12 @@ class RunFolder:
 
     def write(self, name: str, text: str) -> None:
         """Write a text file aside and rename it."""
-        aside = self.file(f".{name}.{os.getpid()}")
-        aside.write_text(text, "utf-8")
-        os.replace(aside, self.file(name))
+        with replacing(self.file(name)) as aside:
+            aside.write_text(text, "utf-8")
 
     def write_json(self, name: str, data: Mapping[str, Any]) -> None:
         """Write JSON; NaN cannot stand in it."""
         self.write(name, json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-
-    def keep_log(self, steps: int) -> None:
-        """Drop log lines of steps that a resumed run makes again."""
-        log = self.file("log.jsonl")
-        lines = log.read_text("utf-8").splitlines() if log.exists() else []
-        kept = [line for line in lines if _step(line) <= steps]
-        self.write("log.jsonl", "".join(f"{line}\n" for line in kept))
-
-    def log(self, entry: Mapping[str, Any]) -> None:
-        """Add a line to ``log.jsonl``."""
-        with self.file("log.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry, allow_nan=False) + "\n")
 
 
 def environment(
@@ -129,13 +135,6 @@ def environment(
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _step(line: str) -> int:
-    try:
-        return int(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return sys.maxsize
 
 
 def _version(name: str) -> str | None:

@@ -2,26 +2,58 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from timm.utils import ModelEmaV3
 from torch import nn
 
+from dmltk import seeds
 from dmltk.batch import Batch
-from dmltk.data.samplers import BalancedBatches
+from dmltk.data import loading
 from dmltk.data.split import Split, load
-from dmltk.training import checkpoint, seeds
+from dmltk.errors import DmltkError, UserError
+from dmltk.pipelines.structure import Term
+from dmltk.training import checkpoint
 from dmltk.training.config import Config
 from dmltk.training.folder import RunFolder
+from dmltk.training.logs import Logs
 from dmltk.training.optimizer import Schedule, make_optimizer
 from dmltk.training.step import Parts, Step
+from dmltk.training.stop import Stopped, Stopper
 
 Progress = Callable[[str, int, int], None]
+Score = Callable[[], float | None]
+Augment = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
+Loaded = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+BEST = "best.safetensors"
+
+
+@dataclass
+class Place:
+    """Where a training is: all of it that is neither weights nor optimizer.
+
+    Args:
+        epoch: epochs done.
+        step: optimizer steps done.
+        sums: of each term's values in the epoch under way.
+        empty: each term's batches without an active pair in the epoch under way.
+        best: the best validation score so far.
+        waited: epochs since then.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    sums: list[float] = field(default_factory=list)
+    empty: list[int] = field(default_factory=list)
+    best: float | None = None
+    waited: int = 0
 
 
 class Trainer:
@@ -32,9 +64,10 @@ class Trainer:
         model: a routed embedder on its device.
         parts: the pipeline's, built.
         split: training pictures.
-        batches: rows of the split, batch by batch.
+        batches: rows of the split, batch by batch, with ``set_epoch``.
         device: where the model is.
-        progress: told what is going on, how far, of how many.
+        score: a figure of the validation split, larger is better; None without one.
+        augment: what every batch goes through first.
     """
 
     def __init__(
@@ -43,78 +76,164 @@ class Trainer:
         model: Any,
         parts: Parts,
         split: Split,
-        batches: BalancedBatches,
+        batches: Any,
         device: torch.device,
-        progress: Progress,
+        score: Score | None = None,
+        augment: Augment | None = None,
     ) -> None:
         self.config, self.model, self.parts = config, model, parts
-        self.split, self.batches = split, batches
-        self.device, self.progress = device, progress
+        self.split, self.batches, self.score, self.augment = split, batches, score, augment
+        self.loader = loading.batches(split, batches, workers=config.workers, seed=config.seed)
+        self.device = device
         self.total = config.steps or config.epochs * len(batches)
         averaged = any(branch.ema for branch in config.pipeline.branches.values())
         self.ema = ModelEmaV3(model, decay=config.ema) if averaged else None
         slow = self.ema.module if self.ema is not None else None
-        self.step = Step(model, config.pipeline, parts, config.seed, slow)
+        amp = torch.bfloat16 if config.amp == "bf16" else None
+        self.step = Step(model, config.pipeline, parts, config.seed, slow, amp)
         self.modules: dict[str, nn.Module] = {"model": model, "losses": parts.losses}
         if slow is not None:
             self.modules["ema"] = slow
         self.optimizer = make_optimizer(config, model, parts.losses)
         self.schedule = Schedule(self.optimizer, config.warmup, self.total)
+        self.trained = [p for g in self.optimizer.param_groups for p in g["params"]]
 
-    def __call__(self, folder: RunFolder) -> None:
-        """Train from the folder's checkpoint, or from the start, to the end."""
+    def __call__(self, folder: RunFolder, progress: Progress) -> None:
+        """Train from the folder's checkpoint, or from the start, to the end.
+
+        Args:
+            folder: the run's.
+            progress: told what is going on, how far, of how many.
+
+        Raises:
+            DmltkError: a value is not finite, or nothing can be written; the last good state
+                is named.
+            Stopped: on SIGTERM, once the state is saved.
+        """
         state = checkpoint.load(folder.path, self.modules, self.optimizer)
-        begin, done = (state["epoch"], state["step"]) if state else (0, 0)
-        folder.keep_log(done)
-        for epoch in range(begin, math.ceil(self.total / len(self.batches))):
-            entry = self._epoch(epoch)
-            checkpoint.save(
-                folder.path,
-                self.modules,
-                self.optimizer,
-                {"epoch": epoch + 1, "step": entry["step"]},
-            )
-            folder.log(entry)
+        place = Place(**state) if state else Place()
+        logs = Logs(folder, place.step)
+        try:
+            with Stopper() as stop:
+                while place.step < self.total and not self._patience_is_over(place):
+                    logs.add(self._epoch(place, folder, stop, progress))
+                    self._save(folder, place)
+                    if stop.asked and place.step < self.total:
+                        raise self._stopped(place, folder)
+        finally:
+            logs.close()
 
-    def _epoch(self, epoch: int) -> dict[str, Any]:
-        """The steps of an epoch; returns its log line."""
+    def _epoch(
+        self, place: Place, folder: RunFolder, stop: Stopper, progress: Progress
+    ) -> dict[str, Any]:
+        """The rest of an epoch; returns its log line."""
         began = time.monotonic()
-        first = epoch * len(self.batches)
+        first = place.epoch * len(self.batches)
         last = min(first + len(self.batches), self.total)
-        before = [_inactive(loss) for loss in self.parts.losses]
-        sums = [0.0] * len(self.parts.losses)
-        self.batches.set_epoch(epoch)
+        terms = len(self.parts.losses)
+        place.sums, place.empty = place.sums or [0.0] * terms, place.empty or [0] * terms
+        self.batches.set_epoch(place.epoch)
         self.model.train()
         self.parts.losses.train()
-        for number, rows in zip(range(first, last), self.batches, strict=False):
-            self.progress("train", number, self.total)
-            values = self._step(epoch, number, rows)
-            sums = [s + values.get(f"terms.{i}", 0.0) for i, s in enumerate(sums)]
-        self.progress("train", last, self.total)
-        empty = [_inactive(loss) - b for loss, b in zip(self.parts.losses, before, strict=True)]
-        self._warn_of_empty(empty, last - first)
-        means = [value / (last - first) for value in sums]
-        return {
-            "epoch": epoch + 1,
-            "step": last,
-            "loss": sum(means),
-            "terms": means,
-            "no_active_pair": empty,
-            "lr": self.optimizer.param_groups[0]["lr"],
-            "seconds": round(time.monotonic() - began, 3),
-        }
+        for number, loaded in zip(range(first, last), self.loader, strict=False):
+            if number < place.step:
+                continue
+            progress("train", number, self.total)
+            self._step(place, number, loaded, folder)
+            if stop.asked and number + 1 < last:
+                self._save(folder, place)
+                raise self._stopped(place, folder)
+        progress("train", last, self.total)
+        return self._finished(place, last - first, began, folder)
 
-    def _step(self, epoch: int, number: int, rows: list[int]) -> dict[str, float]:
-        seeds.seed_everything(self.config.seed, "step", epoch, number)
-        images, labels, index = (part.to(self.device) for part in load(self.split, rows))
-        views = self.step.pictures(Batch(images, labels, index), epoch, number)
-        self.optimizer.zero_grad(set_to_none=True)
-        values = self.step.gradients(views, number)
+    def _batch(self, loaded: Loaded, epoch: int, number: int) -> Batch:
+        images, labels, index = (part.to(self.device) for part in loaded)
+        if self.augment is not None:
+            draws = seeds.generator(self.config.seed, "augment", epoch, number)
+            images = self.augment(images, draws)
+        return Batch(images, labels, index)
+
+    def _step(self, place: Place, number: int, loaded: Loaded, folder: RunFolder) -> None:
+        seeds.seed_everything(self.config.seed, "step", place.epoch, number)
+        batch = self._batch(loaded, place.epoch, number)
+        before = [_inactive(loss) for loss in self.parts.losses]
+        try:
+            self.optimizer.zero_grad(set_to_none=True)
+            views = self.step.pictures(batch, place.epoch, number)
+            values = self.step.gradients(views, number)
+            norm = nn.utils.clip_grad_norm_(self.trained, self.config.clip or math.inf)
+            if not torch.isfinite(norm):
+                raise DmltkError(f"the gradient is not finite at step {number}")
+        except DmltkError as error:
+            raise type(error)(f"{error}; {_last_good(folder)}") from error
         self.schedule.set(number)
         self.optimizer.step()
         if self.ema is not None:
             self.ema.update(self.model, number)
-        return values
+        place.step = number + 1
+        place.sums = [s + values.get(f"terms.{i}", 0.0) for i, s in enumerate(place.sums)]
+        now = [_inactive(loss) for loss in self.parts.losses]
+        for i, term in enumerate(self.config.pipeline.terms):
+            place.empty[i] += int(now[i] - before[i] >= _values(term))
+
+    def rehearse(self) -> None:
+        """The first step on copies, so that what cannot work is told before anything is written.
+
+        Raises:
+            UserError: where the parts do not go together.
+        """
+        if not self.total:
+            return
+        model, parts = copy.deepcopy(self.model), copy.deepcopy(self.parts)
+        step = Step(model.train(), self.config.pipeline, parts, self.config.seed, model)
+        loaded = load(self.split, next(iter(self.batches)))
+        try:
+            step.gradients(step.pictures(self._batch(loaded, 0, 0), 0, 0), 0)
+        except (DmltkError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UserError(
+                f"the model {self.config.model} and its losses cannot take a batch of"
+                f" {tuple(loaded[0].shape)} pictures: {said}"
+            ) from error
+
+    def _finished(
+        self, place: Place, steps: int, began: float, folder: RunFolder
+    ) -> dict[str, Any]:
+        means = [value / steps for value in place.sums]
+        self._warn_of_empty(place.empty, steps)
+        entry: dict[str, Any] = {
+            "epoch": place.epoch + 1,
+            "step": place.step,
+            "loss": sum(means),
+            "terms": means,
+            "no_active_pair": place.empty,
+            "lr": self.optimizer.param_groups[0]["lr"],
+        }
+        if self.score is not None:
+            entry["validation"] = self.score()
+            self._keep_best(place, entry["validation"], folder)
+        place.epoch, place.sums, place.empty = place.epoch + 1, [], []
+        return {**entry, "seconds": round(time.monotonic() - began, 3)}
+
+    def _keep_best(self, place: Place, score: float | None, folder: RunFolder) -> None:
+        place.waited += 1
+        if score is not None and (place.best is None or score > place.best):
+            place.best, place.waited = score, 0
+            checkpoint.save_module(folder.file(BEST), self.model)
+
+    def _patience_is_over(self, place: Place) -> bool:
+        return bool(self.config.patience) and place.waited >= self.config.patience
+
+    def _stopped(self, place: Place, folder: RunFolder) -> Stopped:
+        return Stopped(
+            f"stopped after step {place.step} of {self.total} and saved in {folder.path}:"
+            " the same command with --resume goes on"
+        )
+
+    def _save(self, folder: RunFolder, place: Place) -> None:
+        checkpoint.save(folder.path, self.modules, self.optimizer, asdict(place))
 
     def _warn_of_empty(self, empty: list[int], steps: int) -> None:
         for term, count in zip(self.config.pipeline.terms, empty, strict=True):
@@ -126,5 +245,17 @@ class Trainer:
                 )
 
 
+def _values(term: Term) -> int:
+    """How many values a term takes in a step."""
+    return len(term.of) if term.join == "each" else 1
+
+
 def _inactive(loss: nn.Module) -> int:
     return int(getattr(loss, "inactive", 0))
+
+
+def _last_good(folder: RunFolder) -> str:
+    file = folder.file(checkpoint.NAME)
+    if not file.exists():
+        return "no epoch was finished before it"
+    return f"the last good state is in {file}"

@@ -2,43 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from timm.scheduler.cosine_lr import CosineLRScheduler
 from torch import nn
 
+from dmltk.errors import UserError, unknown
 from dmltk.training.config import Config
 
 
 def make_optimizer(config: Config, model: Any, losses: nn.ModuleList) -> torch.optim.Adam:
-    """Adam over backbone, heads and the losses' own parameters (no decay, their own rate).
+    """Adam in groups: backbone, heads, single routes, the losses' own parameters.
+
+    The losses' parameters have no decay and a rate of their own.
 
     Args:
         config: of the run.
         model: a routed embedder.
         losses: one a term.
+
+    Raises:
+        UserError: `route_lr` names a route that shares its tensors with main.
     """
-    heads = list(model.embedder.heads.parameters())
-    known = {id(p) for p in heads}
-    body = [p for p in model.parameters() if p.requires_grad and id(p) not in known]
-    groups: list[dict[str, Any]] = [
-        {"params": body, "lr": config.lr, "weight_decay": config.weight_decay},
-        {
-            "params": [p for p in heads if p.requires_grad],
-            "lr": config.head_lr or config.lr,
-            "weight_decay": config.weight_decay,
-        },
-    ]
     seen: set[int] = set()
-    for loss in losses:
-        own = [p for p in loss.parameters() if p.requires_grad and id(p) not in seen]
-        seen |= {id(p) for p in own}
-        rate = getattr(loss, "lr", None)
-        groups.append(
-            {"params": own, "lr": config.lr if rate is None else rate, "weight_decay": 0.0}
-        )
-    return torch.optim.Adam([group for group in groups if group["params"]])
+
+    def group(parameters: Iterable[nn.Parameter], lr: float, decay: float) -> dict[str, Any]:
+        own = [p for p in parameters if p.requires_grad and id(p) not in seen]
+        seen.update(id(p) for p in own)
+        return {"params": own, "lr": lr, "weight_decay": decay}
+
+    private = []
+    for route, rate in config.route_lr.items():
+        if route not in model.routes:
+            raise unknown("route", route, model.routes, "route_lr")
+        if model.routes[route] not in model.sets:
+            raise UserError(
+                f"route_lr.{route}: this route has no normalisers of its own under"
+                f" --bn {config.pipeline.norms}; leave it out or use --bn kway"
+            )
+        held = model.sets.get_submodule(model.routes[route])
+        private.append(group(held.parameters(), rate, config.weight_decay))
+    rate = config.head_lr or config.lr
+    heads = group(model.embedder.heads.parameters(), rate, config.weight_decay)
+    body = group(model.parameters(), config.lr, config.weight_decay)
+    own = [group(loss.parameters(), _rate(loss, config.lr), 0.0) for loss in losses]
+    return torch.optim.Adam([g for g in (body, heads, *private, *own) if g["params"]])
+
+
+def _rate(loss: nn.Module, default: float) -> float:
+    rate = getattr(loss, "lr", None)
+    return default if rate is None else rate
 
 
 class Schedule:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from dmltk import registry
+from dmltk import registry, seeds
+from dmltk.convert import number
 from dmltk.data.samplers import BalancedBatches
-from dmltk.data.split import Dataset
+from dmltk.data.split import Dataset, Split
 from dmltk.errors import UserError
 from dmltk.evaluation.evaluate import Judge, Progress, Trial
+from dmltk.models import card as model_card
 from dmltk.models import weights
+from dmltk.pipelines.compose import unique_names
 from dmltk.spec import parse
-from dmltk.training import seeds
+from dmltk.training import checkpoint
 from dmltk.training.config import Config
 from dmltk.training.folder import RunFolder, environment
-from dmltk.training.loop import Trainer
-from dmltk.training.step import Parts, build_parts
+from dmltk.training.loop import BEST, Score, Trainer
+from dmltk.training.step import build_parts
 
 SCHEMA = 1
 
@@ -33,8 +38,7 @@ class Prepared:
     device: torch.device
     dataset: Dataset
     model: Any
-    parts: Parts
-    batches: BalancedBatches
+    trainer: Trainer
     trials: list[Trial]
     protocols: dict[str, Any]
     metrics: list[Any]
@@ -65,39 +69,46 @@ def prepare(config: Config) -> Prepared:
         UserError: before any work, naming what, where and what to do.
     """
     device = pick_device(config.device)
+    size = config.size or _size_of(config.dataset)
     seeds.seed_everything(config.seed, "model")
-    embedder = _build_model(config)
-    size = config.size or embedder.size
-    dataset = registry.build("datasets", config.dataset, context={"size": size} if size else {})
+    embedder = _build_model(config, size)
     pipeline = config.pipeline
     context = {"seed": seeds.derive(config.seed, "norms"), "device": device}
     strategy = registry.build("norms", pipeline.norms, context=context)
     model = strategy.apply(embedder.to(device), pipeline.routes)
     if config.channels_last:
         model = model.to(memory_format=torch.channels_last)
+    size = size or embedder.size or 0
+    dataset = registry.build("datasets", config.dataset, context={"size": size} if size else {})
     sizes = {name: head.out_features for name, head in embedder.heads.items()}
     context = {"eps": config.eps, "num_classes": len(dataset.train.names), "device": device}
+    context["seed"] = seeds.derive(config.seed, "losses")
     parts = build_parts(pipeline, {**context, "sizes": sizes})
     parts.losses.to(device)
-    eps = max((float(a.threat.eps) for a in parts.attacks.values()), default=config.eps)
+    parts.objectives.to(device)
+    batches = BalancedBatches(
+        dataset.train.labels,
+        batch=config.batch,
+        per_class=config.per_class,
+        seed=seeds.derive(config.seed, "batches"),
+        with_replacement=config.with_replacement,
+    )
+    augment = registry.build("augments", config.augment) if config.augment else None
+    score = _score(config, dataset.val, model)
+    trainer = Trainer(config, model, parts, dataset.train, batches, device, score, augment)
+    bounds = [a.threat.largest for a in parts.attacks.values() if a.threat.norm == "linf"]
+    eps = max(bounds, default=config.eps)
+    if config.patience and dataset.val is None:
+        raise UserError(
+            f"patience={config.patience} needs validation classes: write --dataset"
+            f" {config.dataset}{',' if ':' in config.dataset else ':'}val=.2"
+        )
     protocols = {parse(spec).name: registry.build("protocols", spec) for spec in config.protocols}
     _check_limit(config, protocols, len(dataset.test))
-    return Prepared(
-        config,
-        device,
-        dataset,
-        model,
-        parts,
-        BalancedBatches(
-            dataset.train.labels,
-            batch=config.batch,
-            per_class=config.per_class,
-            seed=seeds.derive(config.seed, "batches"),
-        ),
-        _trials(config.eval_attacks, eps),
-        protocols,
-        [registry.build("metrics", spec) for spec in config.metrics],
-    )
+    metrics = [registry.build("metrics", spec) for spec in config.metrics]
+    trials = _trials(config.eval_attacks, eps)
+    trainer.rehearse()
+    return Prepared(config, device, dataset, model, trainer, trials, protocols, metrics)
 
 
 def run(
@@ -124,23 +135,21 @@ def run(
         warnings.simplefilter("once", UserWarning)
         warnings.showwarning = note
         ready = prepare(config)
-        named = parse(config.model).kwargs.get("weights")
-        file = weights.locate(named) if isinstance(named, str) and named else None
-        surroundings = environment(ready.device, config.seed, ready.dataset.card, file)
+        surroundings = environment(
+            ready.device, config.seed, ready.dataset.card, _weights_file(config)
+        )
         folder.begin()
         folder.write("config.yaml", config.to_yaml())
         folder.write_json("environment.json", surroundings)
-        _trainer(ready, progress)(folder)
-        embedder = ready.model.merge("main")
-        card = {"dmltk": "1", "model": config.model, "dataset": config.dataset, "route": "main"}
-        weights.save(embedder, folder.file("model.safetensors"), card)
+        ready.trainer(folder, progress)
         results = {
             "schema": SCHEMA,
             "kind": "run",
             "config": config.to_dict(),
             "environment": surroundings,
             "routes": dict(ready.model.routes),
-            "evaluations": judge(ready, progress)(embedder, ready.trials),
+            "metrics": _settings(config.metrics, ready.metrics),
+            "evaluations": _evaluations(ready, folder, progress),
             "worst_case": [],
             "warnings": noted,
         }
@@ -148,16 +157,47 @@ def run(
     return results
 
 
-def _trainer(ready: Prepared, progress: Progress) -> Trainer:
-    return Trainer(
-        ready.config,
-        ready.model,
-        ready.parts,
-        ready.dataset.train,
-        ready.batches,
-        ready.device,
-        progress,
-    )
+def _score(config: Config, val: Split | None, model: Any) -> Score | None:
+    """Recall@1 on the validation classes, where there are some."""
+    if val is None:
+        return None
+    recall = registry.build("metrics", "recall:ks=[1]")
+    judge = Judge(val, {}, [recall], config.batch, (), _no_draws, lambda *_: None)
+    return lambda: judge.figures(model.at("main"))["recall@1"]
+
+
+def _evaluations(ready: Prepared, folder: RunFolder, progress: Progress) -> list[dict[str, Any]]:
+    """Judge the last weights, and the best on the validation classes where there are some.
+
+    The better kept are saved as ``model.safetensors``: route main alone.
+    """
+    config = ready.config
+    judging = judge(ready, progress)
+    found = judging(ready.model.merge("main"), ready.trials)
+    kept = "last"
+    if folder.file(BEST).exists():
+        checkpoint.load_module(folder.file(BEST), ready.model)
+        best = judging(ready.model.merge("main"), ready.trials)
+        found = [{**e, "weights": "best"} for e in best] + [{**e, "weights": kept} for e in found]
+        kept = "best"
+    embedder = ready.model.merge("main")
+    offered = _model_context(config, config.size or _size_of(config.dataset))
+    card = {
+        **model_card(embedder, config.model, offered),
+        "dmltk": "1",
+        "dataset": config.dataset,
+        "route": "main",
+        "weights": kept,
+    }
+    weights.save(embedder, folder.file("model.safetensors"), card)
+    for entry in found:
+        if entry["metrics"].get("collapsed"):
+            warnings.warn(
+                f"the embeddings under {entry['name']} have collapsed (mean cosine"
+                f" {entry['metrics']['mean_cosine']:.3f}): no figure of them speaks of robustness",
+                stacklevel=2,
+            )
+    return found
 
 
 def judge(ready: Prepared, progress: Progress) -> Judge:
@@ -178,12 +218,40 @@ def judge(ready: Prepared, progress: Progress) -> Judge:
     )
 
 
-def _build_model(config: Config) -> Any:
+def _settings(specs: Sequence[str], metrics: Sequence[Any]) -> dict[str, Any]:
+    """Each metric's own settings (engine, seed, repeats…), which belong beside its figures."""
+    return {
+        spec: dataclasses.asdict(metric)
+        for spec, metric in zip(specs, metrics, strict=True)
+        if dataclasses.is_dataclass(metric) and not isinstance(metric, type)
+    }
+
+
+def _no_draws(name: str, first: int) -> torch.Generator:
+    return torch.Generator()
+
+
+def _weights_file(config: Config) -> Path | None:
+    named = parse(config.model).kwargs.get("weights")
+    return weights.locate(named) if isinstance(named, str) and named else None
+
+
+def _size_of(dataset: str) -> int:
+    """The picture size that a data set's spec names; 0 where it names none."""
+    named = parse(dataset).kwargs.get("size")
+    found = number(named) if isinstance(named, str) else None
+    return int(found or 0)
+
+
+def _model_context(config: Config, size: int) -> dict[str, Any]:
+    """What a run offers to its model."""
     factory = registry.factory("models", parse(config.model).name)
-    context: dict[str, Any] = {"dim": getattr(factory, "train_dim", 128)}
-    if config.size:
-        context["size"] = config.size
-    embedder = registry.build("models", config.model, context=context)
+    offered: dict[str, Any] = {"dim": getattr(factory, "train_dim", 128)}
+    return {**offered, "size": size} if size else offered
+
+
+def _build_model(config: Config, size: int) -> Any:
+    embedder = registry.build("models", config.model, context=_model_context(config, size))
     for name, head in config.pipeline.heads.items():
         put = embedder.set_head if name == "embed" else embedder.add_head
         put(name, pool=head.pool, dim=head.dim, hidden=head.hidden, unit=head.unit, bn=head.bn)
@@ -191,13 +259,11 @@ def _build_model(config: Config) -> Any:
 
 
 def _trials(specs: Sequence[str], eps: float) -> list[Trial]:
-    trials: list[Trial] = []
-    for spec in specs:
-        base = parse(spec).name
-        alike = sum(trial.name.rstrip("0123456789") == base for trial in trials)
-        attack = registry.build("attacks", spec, context={"eps": eps, "targets_from": "reference"})
-        trials.append(Trial(f"{base}{alike + 1}" if alike else base, spec, attack))
-    return trials
+    context = {"eps": eps, "targets_from": "reference"}
+    return [
+        Trial(name, spec, registry.build("attacks", spec, context=context))
+        for name, spec in zip(unique_names(specs), specs, strict=True)
+    ]
 
 
 def _check_limit(config: Config, protocols: dict[str, Any], pictures: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,13 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dmltk import registry
+from dmltk import registry, seeds
 from dmltk.batch import Batch
 from dmltk.errors import DmltkError, UserError
 from dmltk.pipelines.check import groups, order
 from dmltk.pipelines.structure import Branch, Of, Pipeline, Term
 from dmltk.spec import parse
-from dmltk.training import seeds
 
 Views = dict[str, Batch]
 Embeddings = Mapping[tuple[str, str], Tensor]
@@ -30,13 +30,14 @@ class Parts:
         losses: one module a term, in the pipeline's order.
         attacks: by branch.
         augments: by branch.
-        objectives: the losses of each attacked branch's objective.
+        objectives: the losses of each attacked branch's objective: they share the parameters
+            of the terms', and have a state of their own.
     """
 
     losses: nn.ModuleList
     attacks: dict[str, Any] = field(default_factory=dict)
     augments: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = field(default_factory=dict)
-    objectives: dict[str, list[nn.Module]] = field(default_factory=dict)
+    objectives: nn.ModuleDict = field(default_factory=nn.ModuleDict)
 
 
 def build_parts(pipeline: Pipeline, context: Mapping[str, Any]) -> Parts:
@@ -51,12 +52,16 @@ def build_parts(pipeline: Pipeline, context: Mapping[str, Any]) -> Parts:
     """
     sizes: Mapping[str, int] = context.get("sizes", {})
 
-    def loss(term: Term) -> nn.Module:
-        size = sizes.get(term.references[0].head, context.get("embedding_size"))
-        return registry.build("losses", term.loss, context={**context, "embedding_size": size})
+    def loss(term: Term, number: int) -> nn.Module:
+        offered = {
+            **context,
+            "embedding_size": sizes.get(term.references[0].head, context.get("embedding_size")),
+            "seed": seeds.derive(context.get("seed", 0), number),
+        }
+        return registry.build("losses", term.loss, context=offered)
 
-    parts = Parts(nn.ModuleList(loss(term) for term in pipeline.terms))
-    shared = {term.loss: made for term, made in zip(pipeline.terms, parts.losses, strict=True)}
+    parts = Parts(nn.ModuleList(loss(term, i) for i, term in enumerate(pipeline.terms)))
+    trained = {term.loss: made for term, made in zip(pipeline.terms, parts.losses, strict=True)}
     for name, branch in pipeline.branches.items():
         if branch.augment:
             parts.augments[name] = registry.build("augments", branch.augment, context=context)
@@ -64,11 +69,27 @@ def build_parts(pipeline: Pipeline, context: Mapping[str, Any]) -> Parts:
             parts.attacks[name] = registry.build("attacks", branch.attack, context=context)
         if branch.objective:
             _check_climber(name, branch, parts.attacks[name])
-            parts.objectives[name] = [
-                shared[term.loss] if term.loss in shared else loss(term)
+            climbed = [
+                _twin(trained[term.loss]) if term.loss in trained else _untrained(term, loss, name)
                 for term in branch.objective
             ]
+            parts.objectives[name] = nn.ModuleList(climbed)
     return parts
+
+
+def _twin(loss: nn.Module) -> nn.Module:
+    """The same loss with the same parameters and buffers of its own: climbing it trains nothing."""
+    return copy.deepcopy(loss, {id(p): p for p in loss.parameters()})
+
+
+def _untrained(term: Term, loss: Callable[[Term, int], nn.Module], branch: str) -> nn.Module:
+    made = loss(term, 0)
+    if any(True for _ in made.parameters()):
+        raise UserError(
+            f"branches.{branch}.objective: {term.loss} has parameters that no term trains:"
+            " name the very same loss in a term"
+        )
+    return made
 
 
 def _check_climber(name: str, branch: Branch, attack: Any) -> None:
@@ -96,12 +117,19 @@ class Step:
         parts: the pipeline's, built.
         seed: of the run.
         ema: the routed embedder of averaged weights, where a branch asks for it.
+        amp: the type in which training passes are computed; attacks and losses never are.
     """
 
     def __init__(
-        self, model: Any, pipeline: Pipeline, parts: Parts, seed: int, ema: Any = None
+        self,
+        model: Any,
+        pipeline: Pipeline,
+        parts: Parts,
+        seed: int,
+        ema: Any = None,
+        amp: torch.dtype | None = None,
     ) -> None:
-        self.model, self.ema = model, ema
+        self.model, self.ema, self.amp = model, ema, amp
         self.pipeline, self.parts, self.seed = pipeline, parts, seed
         self.order, self.groups = order(pipeline), groups(pipeline)
 
@@ -138,7 +166,8 @@ class Step:
                 if step >= term.from_step
                 and (refs := [of for of in term.references if of.branch in group])
             ]
-            embeddings = self._embedded(views, {of for _, _, refs in active for of in refs})
+            references = {of for _, _, refs in active for of in refs}
+            embeddings = self.embedded(views, references, self.amp)
             total: Tensor | None = None
             for number, term, refs in active:
                 loss = _value(term, refs, self.parts.losses[number], embeddings, views)
@@ -154,7 +183,16 @@ class Step:
                 total.backward()
         return values
 
-    def _embedded(self, views: Views, references: set[Of]) -> dict[tuple[str, str], Tensor]:
+    def embedded(
+        self, views: Views, references: set[Of], amp: torch.dtype | None = None
+    ) -> dict[tuple[str, str], Tensor]:
+        """What terms refer to, by branch and head, from one pass a branch.
+
+        Args:
+            views: pictures by branch.
+            references: what is wanted; a branch of which all is stopped passes without gradient.
+            amp: the type in which the passes are computed.
+        """
         found: dict[tuple[str, str], Tensor] = {}
         for name, branch in self.pipeline.branches.items():
             wanted = [of for of in references if of.branch == name]
@@ -162,9 +200,10 @@ class Step:
                 continue
             model = self.ema if branch.ema else self.model
             trained = not branch.ema and not all(of.stop for of in wanted)
-            with torch.set_grad_enabled(trained):
-                heads = tuple(sorted({of.head for of in wanted}))
-                made = model(views[name].images, route=branch.route, heads=heads)
+            images, heads = views[name].images, tuple(sorted({of.head for of in wanted}))
+            fast = torch.autocast(images.device.type, amp, enabled=amp is not None)
+            with torch.set_grad_enabled(trained), fast:
+                made = model(images, route=branch.route, heads=heads)
             found |= {(name, head): made[head] for head in heads}
         return found
 
@@ -176,7 +215,8 @@ class Step:
         if not branch.objective:
             return attack(model.at(branch.route), view, generator=draws).images
         heads = {of.head for t in branch.objective for of in t.references if of.branch == "self"}
-        goal = Climb(self, branch, self.parts.objectives[name], views, step)
+        losses = list(self.parts.objectives.get_submodule(name).children())
+        goal = Climb(self, branch, losses, views, step)
         climbing = dataclasses.replace(attack, goal=goal)
         embed = model.at(branch.route, heads=tuple(sorted(heads)))
         return climbing(embed, view, generator=draws).images
@@ -207,7 +247,7 @@ class Climb:
         """Embed the other branches once; the objective takes the attacked ones by head."""
         references = {of for term in self.branch.objective for of in term.references}
         with torch.no_grad():
-            others = self.trainer._embedded(
+            others = self.trainer.embedded(
                 self.views, {of for of in references if of.branch != "self"}
             )
         views = {**self.views, "self": batch}
