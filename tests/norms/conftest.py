@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable
 from functools import cache
 
@@ -55,9 +54,3 @@ def family(request: pytest.FixtureRequest) -> tuple[Embedder, str]:
 def pictures() -> Callable[[int], Tensor]:
     """Three pictures, drawn from a seed."""
     return lambda seed=0: torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(seed))
-
-
-@pytest.fixture(autouse=True)
-def few_layers_are_fine() -> None:
-    """Small models have few normalisers; the warning has a test of its own."""
-    warnings.filterwarnings("ignore", message="only .* layers differ")

@@ -11,7 +11,8 @@ from dmltk import models, norms, pipelines, seeds
 from dmltk.batch import Batch
 from dmltk.errors import DmltkError, UserError
 from dmltk.pipelines import Pipeline
-from dmltk.training.step import Step, build_parts
+from dmltk.training.parts import build_parts
+from dmltk.training.step import Step
 from torch import Tensor, nn
 
 from .methods import METHODS, register

@@ -25,7 +25,8 @@ from dmltk.training.config import Config
 from dmltk.training.folder import RunFolder
 from dmltk.training.logs import Logs
 from dmltk.training.optimizer import Schedule, make_optimizer
-from dmltk.training.step import Parts, Step
+from dmltk.training.parts import Parts
+from dmltk.training.step import Step
 from dmltk.training.stop import Stopped, Stopper
 
 Progress = Callable[[str, int, int], None]

@@ -25,7 +25,7 @@ from dmltk.training import checkpoint
 from dmltk.training.config import Config
 from dmltk.training.folder import RunFolder, environment
 from dmltk.training.loop import BEST, Score, Trainer
-from dmltk.training.step import build_parts
+from dmltk.training.parts import build_parts
 
 SCHEMA = 1
 
