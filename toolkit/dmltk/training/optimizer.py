@@ -68,7 +68,7 @@ class Schedule:
     def __init__(self, optimizer: torch.optim.Optimizer, warmup: int, total: int) -> None:
         self.inner = CosineLRScheduler(
             optimizer,
-            t_initial=max(total, 1),
+            t_initial=max(total, 2),
             warmup_t=min(warmup, total // 2),
             warmup_lr_init=0.0,
             t_in_epochs=False,
