@@ -20,6 +20,7 @@ PRESETS = [
     "mdprop",
     "mdprop:stax=false,mtax=[3]",
     "mdprop:mtax=[3,5],start=paper",
+    "mdprop-authors",
 ]
 
 

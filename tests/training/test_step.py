@@ -239,6 +239,12 @@ def test_terms_of_one_loss_start_from_proxies_of_their_own() -> None:
     assert not torch.equal(one, two)
 
 
+def test_the_authors_method_goes_by_name() -> None:
+    assert pipelines.build("mdprop-authors:targets=3") == pipelines.from_yaml(
+        METHODS["mdprop-authors"]
+    )
+
+
 def test_take_splits_the_batch_without_loss() -> None:
     step = trainer(pipelines.from_yaml(METHODS["mdprop-authors"]))
     views = step.pictures(batch(), 0, 0)

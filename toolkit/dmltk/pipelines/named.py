@@ -8,7 +8,7 @@ import msgspec
 
 from dmltk.errors import UserError
 from dmltk.pipelines.compose import LOSS, compose
-from dmltk.pipelines.structure import Pipeline
+from dmltk.pipelines.structure import Branch, Pipeline, Term
 
 Targets = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -82,3 +82,28 @@ def mdprop(
     attacks = [f"stax:{search}"] if stax else []
     attacks += [f"mtax:targets={targets},{search}" for targets in mtax]
     return compose(attacks=attacks, norms=norms, loss=loss)
+
+
+def mdprop_authors(*, targets: Targets = 5, loss: str = LOSS) -> Pipeline:
+    """MDProp as its authors' code runs it: half a batch each, one loss over all embeddings.
+
+    Targets are permutations of the half batch, whatever the labels; attacks start uniformly
+    within 5e-4 of the picture; the other sets' statistics begin at 0 and 1. The code takes a
+    batch of 64 and 125 epochs (`--batch 64 --epochs 125`).
+
+    Args:
+        targets: targets T of the multi-targeted half.
+        loss: loss spec.
+
+    Source: MDProp (Singh et al.), the published code.
+    """
+    search = "solver=pgd,steps=1,gain=1,start=5e-4,select=last"
+    stax = f"stax:pick=permutation,{search}"
+    mtax = f"mtax:targets={targets},pick=permutation,{search}"
+    branches = {
+        "main": Branch(),
+        "stax": Branch(attack=stax, route="stax", take=(0.0, 0.5)),
+        "mtax": Branch(attack=mtax, route="mtax", take=(0.5, 1.0)),
+    }
+    terms = (Term(loss=loss, of=tuple(branches), join="cat"),)
+    return Pipeline(branches, terms, "kway:init=reset")
