@@ -71,3 +71,11 @@ def test_progress_in_a_log_is_plain_lines_and_warnings_keep_their_brackets() -> 
         report.warn("weights=[a,b] found")
         text = report.console.file.getvalue()
     assert text == "train: 3/3\nwarning: weights=[a,b] found\n"
+
+
+def test_a_card_gives_each_credit_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = {"name": "x", "credits": [{"by": "a [b]"}, {"by": "c"}], "skipped": {}}
+    text = printed(monkeypatch, 80, tables.print_card, "x", card)
+    lines = [line.split() for line in text.splitlines()]
+    assert ["credits", "by:", "a", "[b]"] in lines and ["by:", "c"] in lines
+    assert ["skipped", "none"] in lines

@@ -107,18 +107,21 @@ def print_description(found: Description) -> None:
 
 
 def print_card(title: str, card: Mapping[str, Any]) -> None:
-    """Plain data as two columns."""
+    """Plain data as two columns; a list stands one item a line."""
     table = Table("", "", show_header=False, box=None, pad_edge=False)
     for key, value in card.items():
-        shown = (
-            ", ".join(f"{k}: {v}" for k, v in value.items())
-            if isinstance(value, Mapping)
-            else value
-        )
-        table.add_row(str(key), escape(str(shown)))
+        table.add_row(str(key), escape(_plain(value)))
     out = console()
     out.print(f"[bold]{escape(title)}[/bold]")
     out.print(table)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {item}" for key, item in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return "\n".join(map(_plain, value)) or "none"
+    return str(value)
 
 
 def _figure(value: float | None, deviation: float | None = None) -> str:
