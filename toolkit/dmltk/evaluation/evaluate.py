@@ -66,14 +66,16 @@ class Judge:
         """
         embed.eval()
         clean = self.embed(embed)
-        unharmed = self._hits(_plain(clean))
         unattacked = {k: p for k, p in self.protocols.items() if p.attacked == "none"}
         attacked = {k: p for k, p in self.protocols.items() if p.attacked != "none"}
         found = [
             self._evaluation("clean", name, None, 0.0, protocol(clean))
             for name, protocol in unattacked.items()
         ]
-        for trial in trials if attacked else ():
+        if not attacked or not trials:
+            return found
+        unharmed = self._hits(_plain(clean))
+        for trial in trials:
             adversarial, stats = self.attack(embed, trial, clean)
             for name, protocol in attacked.items():
                 sides = protocol(clean, adversarial)

@@ -192,12 +192,10 @@ def density(
     """`{"pi_intra", "pi_inter", "pi_ratio"}` of the queries, without a list of pairs."""
     intra, inter = _distances(query, query_labels)
     pi_intra = intra.mean().item() if len(intra) else None
-    defined = pi_intra is not None and inter is not None and inter >= 1e-8
-    return {
-        "pi_intra": pi_intra,
-        "pi_inter": inter,
-        "pi_ratio": pi_intra / inter if defined else None,  # type: ignore[operator]
-    }
+    ratio = None
+    if pi_intra is not None and inter is not None and inter >= 1e-8:
+        ratio = pi_intra / inter
+    return {"pi_intra": pi_intra, "pi_inter": inter, "pi_ratio": ratio}
 
 
 def classwise(
