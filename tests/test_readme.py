@@ -1,4 +1,4 @@
-"""What the README and the commands' help say works as it stands."""
+"""What the README, the benchmarks and the commands' help say works as it stands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from dmltk.cli.run import run
 from dmltk.pipelines import build, from_yaml
 from dmltk.training.assemble import assemble
 
-README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+BENCHMARKS = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
 
 
 def blocks(language: str) -> list[str]:
@@ -32,9 +34,14 @@ def test_yaml_blocks_are_pipelines() -> None:
 
 
 def commands() -> list[str]:
-    lines = [line for block in blocks("") for line in block.splitlines()]
-    parts = [part.strip() for line in lines for part in line.split("&&")]
-    return [part for part in parts if part.startswith("dmltk ")]
+    """The lines of README and benchmarks that call dmltk, continued and with $common filled in."""
+    texts = [*blocks(""), *re.findall(r"^```\n(.*?)^```", BENCHMARKS, re.M | re.S)]
+    parts = []
+    for text in texts:
+        common = re.search(r'^common="(.*?)"\n', text, re.M | re.S)
+        filled = text.replace("\\\n", " ").replace("$common", common[1] if common else "")
+        parts += [part.strip() for part in re.split(r"\n(?! )|&&", filled)]
+    return [" ".join(part.split()) for part in parts if part.startswith("dmltk ")]
 
 
 def walk(command: click.Command, words: tuple[str, ...] = ("dmltk",)) -> list[str]:
