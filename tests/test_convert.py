@@ -47,6 +47,7 @@ def test_whole_numbers_stay_exact(value: int) -> None:
         (["3", "5"], list[int], [3, 5]),
         (["0", "1/2"], tuple[float, float], (0.0, 0.5)),
         ({"a": "1/4"}, dict[str, float], {"a": 0.25}),
+        (["a=1/4", " b =x=y"], dict[str, float | str], {"a": 0.25, "b": "x=y"}),
         ("avg", Literal["avg", "max"], "avg"),
         ("8", str, "8"),
     ],
@@ -68,6 +69,8 @@ def test_text_becomes_what_is_asked_for(text: Any, annotation: Any, expected: An
         ("inf", float, "expected a number"),
         ("1/0", float, "expected a number"),
         ("3", list[int], r"expected a list such as \[1,2\]"),
+        (["a=1", "a=2"], dict[str, int], r"expected each key once, such as \[a=1,b=2\]"),
+        (["a"], float | dict[str, float], "expected each key once"),
         ("avgg", Literal["avg", "max"], "did you mean 'avg'"),
     ],
 )

@@ -169,6 +169,8 @@ def _prepare(value: Any, annotation: Any) -> Any:
     members = _members(annotation)
     if isinstance(value, Spec):
         return text(value)
+    if isinstance(value, list | tuple) and not _takes_lists(members):
+        value = _mapping(value)
     if isinstance(value, list | tuple):
         inner = _inner(members)
         return [_prepare(item, inner) for item in value]
@@ -189,6 +191,20 @@ def _prepare(value: Any, annotation: Any) -> Any:
             raise msgspec.ValidationError("Expected a number such as 3, .1 or 8/255")
         return value if found is None else found
     return value
+
+
+def _takes_lists(members: list[Any]) -> bool:
+    return all(get_origin(member) is not dict for member in members) or any(
+        get_origin(member) in (list, tuple) for member in members
+    )
+
+
+def _mapping(items: list[Any] | tuple[Any, ...]) -> dict[str, str]:
+    pairs = [str(item).partition("=") for item in items]
+    names = [name.strip() for name, _, _ in pairs]
+    if not all(equals for _, equals, _ in pairs) or len(set(names)) < len(names):
+        raise msgspec.ValidationError("Expected each key once, such as [a=1,b=2]")
+    return {name: value for name, (_, _, value) in zip(names, pairs, strict=True)}
 
 
 def _inner(members: list[Any]) -> Any:

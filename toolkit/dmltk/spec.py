@@ -1,9 +1,9 @@
 """The one grammar: ``name[:arg,…]``, text that names a registered thing with its arguments.
 
 ``key=value`` gives an argument by name, the first one may be positional, ``name(args)``
-nests, ``[a,b]`` is a list, ``'…'`` quotes (a quote inside is doubled). A dotted head takes an
-attribute (``mypkg.attacks:Mine,steps=3``). Values stay text until something is built, so
-``8/255`` survives.
+nests, ``[a,b]`` is a list and ``[a=1,b=2]`` a mapping, ``'…'`` quotes (a quote inside is
+doubled). A dotted head takes an attribute (``mypkg.attacks:Mine,steps=3``). Values stay text
+until something is built, so ``8/255`` survives.
 """
 
 from __future__ import annotations
@@ -90,6 +90,8 @@ def text(value: object) -> str:
     """A value as it is written inside a spec."""
     if isinstance(value, Spec):
         return f"{value.name}({_join(value)})"
+    if isinstance(value, dict):
+        return text([f"{key}={item}" for key, item in value.items()])
     if isinstance(value, list | tuple):
         return "[" + ",".join(text(item) for item in value) + "]"
     if value is None or isinstance(value, bool):

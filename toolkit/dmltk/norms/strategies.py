@@ -5,14 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import torch
-from msgspec import Meta
 from torch import Tensor, nn
 
 from dmltk import seeds
-from dmltk.errors import UserError, unknown
+from dmltk.errors import UserError
+from dmltk.norms.noise import Amount, Noise, by_route
 from dmltk.norms.routed import MAIN, RoutedEmbedder
 from dmltk.norms.selection import Layers, Private, normalizers, slots
 from dmltk.norms.tensors import Slot
@@ -68,7 +68,7 @@ class _Private:
     layers: Layers = "bn"
     private: Private = "all"
     init: Literal["copy", "reset"] = "copy"
-    noise: Annotated[float, Meta(ge=0)] | dict[str, Annotated[float, Meta(ge=0)]] = 0.0
+    noise: Amount | dict[str, Amount] = 0.0
     heads: bool = True
     frozen: bool = False
     seed: int = 0
@@ -90,7 +90,7 @@ class _Private:
         _without_routes(embedder)
         mapped = self.map_routes(routes)
         others = [name for name in dict.fromkeys(mapped.values()) if name != MAIN]
-        deviations = self._deviations(mapped)
+        noises = self._noises(mapped)
         if not others:
             return RoutedEmbedder(embedder, mapped, frozen=self.frozen)
         found = normalizers(embedder, self.layers, self.heads)
@@ -104,44 +104,33 @@ class _Private:
                 f" ({NAMES[self.layers]}); layers=all takes every one",
                 stacklevel=2,
             )
-        sets = {name: self._copy(embedder, chosen, name, deviations[name]) for name in others}
+        sets = {name: self._copy(embedder, chosen, name, noises[name]) for name in others}
         return RoutedEmbedder(embedder, mapped, chosen, sets, frozen=self.frozen)
 
-    def _deviations(self, mapped: dict[str, str]) -> dict[str, float]:
-        """The noise of each set."""
-        if not isinstance(self.noise, dict):
-            found = dict.fromkeys(mapped.values(), float(self.noise))
-        else:
-            found = dict.fromkeys(mapped.values(), 0.0)
-            for route, deviation in self.noise.items():
-                if route not in mapped:
-                    raise unknown("route", route, mapped, "noise")
-                if mapped[route] == MAIN:
-                    raise UserError(f"noise={route}: the set '{MAIN}' is left as it is")
-                found[mapped[route]] = deviation
-        if self.private == "stats" and any(found.values()):
+    def _noises(self, mapped: dict[str, str]) -> dict[str, Noise]:
+        found = by_route(self.noise, mapped, MAIN)
+        if self.private == "stats" and any(noise.deviation for noise in found.values()):
             raise UserError("noise is added to the affine part, which private=stats leaves shared")
         return found
 
     def _copy(
-        self, embedder: nn.Module, chosen: Sequence[Slot], name: str, deviation: float
+        self, embedder: nn.Module, chosen: Sequence[Slot], name: str, noise: Noise
     ) -> dict[str, Tensor]:
         generator = seeds.generator(self.seed, "noise", name)
         return {
-            slot.key: self._born(embedder, slot, deviation, generator).requires_grad_(
+            slot.key: self._born(embedder, slot, noise, generator).requires_grad_(
                 slot.tensor(embedder).requires_grad
             )
             for slot in chosen
         }
 
     def _born(
-        self, embedder: nn.Module, slot: Slot, deviation: float, generator: torch.Generator
+        self, embedder: nn.Module, slot: Slot, noise: Noise, generator: torch.Generator
     ) -> Tensor:
         tensor = slot.tensor(embedder).detach().clone()
         if slot.trained:
-            if deviation:
-                noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float32)
-                tensor += (deviation * noise).to(tensor)
+            if noise.deviation:
+                tensor += noise.draw(tensor.shape, generator).to(tensor)
             return nn.Parameter(tensor)
         if self.init == "reset" and slot.name in RESET:
             tensor.fill_(RESET[slot.name])
@@ -169,7 +158,8 @@ class Dual(_Private):
         layers: which normalisers: batch, layer or group norms, or all.
         private: all their tensors, or only the affine part, or only the statistics.
         init: the other set copies main, or copies it and resets the statistics to 0 and 1.
-        noise: deviation of a normal that is added to the other set's affine part.
+        noise: what is added to the other set's affine part: the deviation of a normal, or
+            `uniform:.1` or `laplace:.1` for draws of that deviation; one a route: `[stax=.1]`.
         heads: whether normalisers inside the heads are private too.
         frozen: running statistics stay as they are in training, in both sets; the affine part
             still trains.
@@ -191,8 +181,8 @@ class KWay(_Private):
         layers: which normalisers: batch, layer or group norms, or all.
         private: all their tensors, or only the affine part, or only the statistics.
         init: the other sets copy main, or copy it and reset the statistics to 0 and 1.
-        noise: deviation of a normal that is added to the other sets' affine part; one number, or
-            one for each route.
+        noise: what is added to the other sets' affine part: the deviation of a normal, or
+            `uniform:.1` or `laplace:.1` for draws of that deviation; one a route: `[stax=.1]`.
         heads: whether normalisers inside the heads are private too.
         frozen: running statistics stay as they are in training, in every set; the affine part
             still trains.
