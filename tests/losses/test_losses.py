@@ -6,6 +6,7 @@ import pytest
 import torch
 from dmltk import losses
 from dmltk.errors import DmltkError, UserError
+from dmltk.losses import fits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytorch_metric_learning import losses as library
@@ -13,6 +14,9 @@ from pytorch_metric_learning import miners
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from .specs import NAMES, SPECS
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
 CONTEXT = {"num_classes": 6, "embedding_size": 8, "seed": 3}
 
 
@@ -118,17 +122,11 @@ def test_distance_reducer_and_regularizer_come_from_the_spec() -> None:
         ("ntxent:miner=multisimilarity(epsilom=.1)", "unknown argument 'epsilom'"),
         ("ntxent:temprature=.1", "did you mean 'temperature'"),
         ("ntxent:temperature=0", "temperature"),
-        ("ntxent:reducer=donothing", "unknown reducer 'donothing'"),
         ("ntxent:distance=euclid", "unknown distance 'euclid'"),
         ("instance:miner=batchhard", "unknown argument 'miner'"),
         ("arcface", "needs num_classes"),
-        ("rankedlist", "needs margin"),
         ("ntxent:regularizer=lp,embedding_regularizer=lp", "are one argument"),
-        ("multiplelosses", "one term a loss"),
-        (
-            "crossbatchmemory:arcface(num_classes=6,embedding_size=8),embedding_size=8",
-            "it takes ang",
-        ),
+        ("crossbatchmemory:embedding_size=8", "needs loss"),
         ("selfsupervised:multisimilarity", "multisimilarity(miner=none)"),
     ],
 )
@@ -171,28 +169,53 @@ def test_labels_beyond_the_proxies_are_refused() -> None:
         loss(unit(2), labels=torch.tensor([0, 6]))
 
 
-@pytest.mark.parametrize("name", ["multisimilarity", "tripletmargin", "contrastive", "ntxent"])
-@pytest.mark.parametrize(
-    ("rows", "labels"),
-    [
-        ([0, 1, 2, 3], [0, 1, 2, 3]),
-        ([0, 1, 2, 3], [0, 0, 0, 0]),
-        ([0, 0, 0, 0], [0, 0, 1, 1]),
-        ([0], [0]),
-    ],
-    ids=["no positive pair", "one class", "all alike", "one picture"],
-)
-def test_a_poor_batch_gives_a_finite_connected_loss(
-    name: str, rows: list[int], labels: list[int]
-) -> None:
-    z = unit(4)[rows].clone().requires_grad_()
-    loss = losses.build(name)
-    value = loss(z, labels=torch.tensor(labels))
+POOR = {
+    "one picture": ([0], [0]),
+    "two alike in class": ([0, 1], [0, 0]),
+    "two apart in class": ([0, 1], [0, 1]),
+    "no positive pair": ([0, 1, 2, 3], [0, 1, 2, 3]),
+    "one class": ([0, 1, 2, 3], [0, 0, 0, 0]),
+    "one pair": ([0, 1, 2, 3], [0, 0, 1, 2]),
+    "all alike": ([0, 0, 0, 0], [0, 0, 1, 1]),
+    "all alike in one class": ([0, 0, 0, 0], [0, 0, 0, 0]),
+    "classes alike within": ([0, 0, 1, 1], [0, 0, 1, 1]),
+    "classes alike across": ([0, 1, 0, 1], [0, 0, 1, 1]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:var")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_poor_batch_gives_a_finite_connected_loss(name: str) -> None:
+    for said, (rows, labels) in POOR.items():
+        z, y = unit(4)[rows].clone().requires_grad_(), torch.tensor(labels)
+        loss = losses.build(SPECS[name].replace("K=4", "K=1"), context=CONTEXT)
+        value = loss(*((z, z * 1) if loss.takes == "views" else (z,)), labels=y)
+        value.backward()
+        assert value.isfinite() and z.grad is not None and z.grad.isfinite().all(), said
+        assert all(p.grad is None or p.grad.isfinite().all() for p in loss.parameters()), said
+        assert loss.inactive == (1 if value == 0 else 0), said
+        if loss.inactive:
+            assert not z.grad.any(), said
+
+
+@pytest.mark.parametrize("miner", fits.names("miner"))
+def test_a_poor_batch_is_mined_without_harm(miner: str) -> None:
+    for name in ("ntxent", "contrastive", "tripletmargin", "margin", "arcface", "multisimilarity"):
+        for said, (rows, labels) in POOR.items():
+            z, y = unit(4)[rows].clone().requires_grad_(), torch.tensor(labels)
+            value = losses.build(f"{name}:miner={miner}", context=CONTEXT)(z, labels=y)
+            value.backward()
+            assert value.isfinite() and z.grad is not None, (name, said)
+            assert z.grad.isfinite().all(), (name, said)
+
+
+@pytest.mark.filterwarnings("ignore:var")
+def test_a_poor_batch_of_views_without_labels_is_finite() -> None:
+    z = unit(1).requires_grad_()
+    loss = losses.build("vicreg")
+    value = loss(z, z)
     value.backward()
-    assert value.isfinite() and z.grad is not None and z.grad.isfinite().all()
-    assert loss.inactive == (1 if value == 0 else 0)
-    if loss.inactive:
-        assert not z.grad.any()
+    assert value == 0 and loss.inactive == 1 and z.grad is not None
 
 
 def test_no_active_pair_is_counted_and_connected() -> None:
@@ -204,17 +227,29 @@ def test_no_active_pair_is_counted_and_connected() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("name", ["multisimilarity", "contrastive", "arcface"])
+@pytest.mark.parametrize("name", NAMES)
 def test_half_precision_is_computed_in_float32_without_autocast(
     name: str, dtype: torch.dtype
 ) -> None:
     z, y = unit(12).to(dtype).requires_grad_(), torch.arange(6).repeat(2)
-    loss = losses.build(name, context=CONTEXT)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        value = loss(z, labels=y)
-    torch.testing.assert_close(value, loss(z.detach().float(), labels=y), rtol=0, atol=0)
+    first, second = (losses.build(SPECS[name], context=CONTEXT) for _ in range(2))
+    count = 2 if first.takes == "views" else 1
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.random.fork_rng():
+        torch.manual_seed(0)
+        value = first(*[z, z.flip(0)][:count], labels=y)
+    whole = z.detach().float()
+    torch.manual_seed(0)
+    expected = second(*[whole, whole.flip(0)][:count], labels=y)
+    torch.testing.assert_close(value, expected, rtol=0, atol=0)
     value.backward()
     assert value.dtype == torch.float32 and z.grad is not None and z.grad.dtype == dtype
+    assert all(tensor.dtype == torch.float32 for tensor in first.parameters())
+
+
+def test_embeddings_of_another_length_are_refused() -> None:
+    for spec in ("arcface", "crossbatchmemory:contrastive", "manifold:K=1"):
+        with pytest.raises(UserError, match="made for embeddings of 8 numbers, got 4"):
+            losses.build(spec, context=CONTEXT)(unit(6, dim=4), labels=torch.arange(6))
 
 
 def test_views_are_compared_without_labels() -> None:
@@ -236,13 +271,3 @@ def test_one_tensor_is_taken_where_labels_are() -> None:
         losses.build("ntxent")(unit(4), labels=torch.arange(3))
     with pytest.raises(UserError, match="at least K=50"):
         losses.build("manifold", context=CONTEXT)(unit(4), labels=torch.arange(4))
-
-
-def test_memory_resumes_from_its_state_dict() -> None:
-    spec, y = "crossbatchmemory:contrastive,memory_size=16", torch.arange(6)
-    first, second = (losses.build(spec, context=CONTEXT) for _ in range(2))
-    for seed in range(4):
-        first(unit(6, seed), labels=y)
-    second.load_state_dict(first.state_dict())
-    torch.testing.assert_close(first(unit(6, 9), labels=y), second(unit(6, 9), labels=y))
-    assert first.inner.queue_idx == second.inner.queue_idx == 30 % 16

@@ -5,18 +5,23 @@ Each keeps the library's name and arguments, and its values where those are righ
 
 from __future__ import annotations
 
+import math
+import warnings
 from typing import Any
 
 import torch
-from pytorch_metric_learning import losses
+from pytorch_metric_learning import losses, reducers
 from pytorch_metric_learning.utils.loss_and_miner_utils import convert_to_weights
 from torch import Tensor
+
+from dmltk.losses import room
 
 
 class DynamicSoftMarginLoss(losses.DynamicSoftMarginLoss):
     """Its running histogram leaves the graph, so that a second batch can go backward.
 
-    It is a buffer too, and thus saved and put back with the loss.
+    It is a buffer too, and thus saved and put back with the loss; and what lies beyond its last
+    bin falls into that one.
     """
 
     hist_: Tensor
@@ -34,6 +39,20 @@ class DynamicSoftMarginLoss(losses.DynamicSoftMarginLoss):
         self.hist_ = self.hist_.detach()
         return result
 
+    def update_histogram(self, data: Tensor) -> None:
+        """As in the library, each violation shared between its bin and the next."""
+        super().update_histogram(self._within(data))
+
+    def weigh_loss(self, data: Tensor) -> Tensor:
+        """Each violation times the share of those that are no larger."""
+        rank = torch.cumsum(self.hist_, 0)
+        bins = ((self._within(data) - self.min_val) / self.delta).floor().long()
+        return rank[bins] * data
+
+    def _within(self, data: Tensor) -> Tensor:
+        last = self.min_val + (self.num_bins - 1) * self.delta
+        return data.clamp(self.min_val, last - 1e-4 * self.delta)
+
 
 class HistogramLoss(losses.HistogramLoss):
     """Similarities of exactly 1 (duplicates) fall into the last bin, not past it."""
@@ -41,6 +60,45 @@ class HistogramLoss(losses.HistogramLoss):
     def compute_density(self, distances: Tensor) -> Tensor:
         """The share of similarities at each bin's edge."""
         return super().compute_density(distances.clamp(-1, 1 - 1e-6))
+
+
+class InstanceLoss(losses.InstanceLoss):
+    """A picture is drawn to the first of its class in the batch.
+
+    The library draws those of the batch's k-th class to its k-th picture, of whatever class.
+    """
+
+    def compute_loss(self, embeddings: Tensor, labels: Tensor, *arguments: Any) -> dict[str, Any]:
+        """Cross-entropy over the similarities to all pictures of the batch."""
+        logits = self.distance(embeddings) * self.gamma
+        first = (labels[:, None] == labels[None]).int().argmax(1)
+        return {
+            "loss": {
+                "losses": torch.nn.functional.cross_entropy(logits, first, reduction="none"),
+                "indices": torch.arange(len(labels), device=labels.device),
+                "reduction_type": "element",
+            }
+        }
+
+
+class RankedListLoss(losses.RankedListLoss):
+    """Temperatures are refused where their exponential overflows, and not frowned on below."""
+
+    def __init__(
+        self,
+        margin: float,
+        Tn: float,
+        imbalance: float = 0.5,
+        alpha: float | None = None,
+        Tp: float = 0,
+        **rest: Any,
+    ):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Values of Tp or Tn are too high")
+            super().__init__(margin, Tn, imbalance, alpha, Tp, **rest)
+        largest = max(Tn * self.alpha, Tp * (2 - self.alpha + margin))
+        if largest > math.log(torch.finfo(torch.float32).max) - 8:
+            raise ValueError(f"exp({largest:g}) is no float32: take lower temperatures Tn and Tp")
 
 
 class SmoothAPLoss(losses.SmoothAPLoss):
@@ -81,8 +139,37 @@ class TupletMarginLoss(losses.TupletMarginLoss):
         return super()._compute_loss(pos_pairs, neg_pairs, indices_tuple)
 
 
+class ClassWeightedReducer(reducers.ClassWeightedReducer):
+    """Each loss by its own class's weight, also where a loss gives them as a column."""
+
+    def element_reduction_helper(self, values: Tensor, indices: Tensor, labels: Tensor) -> Tensor:
+        """The mean of the weighted losses."""
+        return super().element_reduction_helper(values.flatten(), indices, labels)
+
+
+class PerAnchorReducer(reducers.PerAnchorReducer):
+    """The same where a loss gives its pairs as a column."""
+
+    def tuple_reduction_helper(self, values: Tensor, *arguments: Any) -> Tensor:
+        """The mean over each anchor's pairs, then the inner reducer."""
+        return super().tuple_reduction_helper(values.flatten(), *arguments)
+
+
 class CrossBatchMemory(losses.CrossBatchMemory):
-    """Its place in the queue is kept in the state dict, beside the queue."""
+    """Its place in the queue is kept in the state dict, beside the queue.
+
+    What a batch and the memory will take is counted first.
+    """
+
+    def create_indices_tuple(
+        self, embeddings: Tensor, labels: Tensor, memory: Tensor, known: Tensor, *rest: Any
+    ) -> Any:
+        """The pairs or triplets of the batch and the memory."""
+        if self.miner is not None:
+            room.check(self.miner, labels, known)
+        chosen = super().create_indices_tuple(embeddings, labels, memory, known, *rest)
+        room.check(self.loss, labels, known, chosen)
+        return chosen
 
     def get_extra_state(self) -> Tensor:
         """Where the next batch goes, and whether the memory has been filled once."""

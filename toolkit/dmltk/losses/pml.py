@@ -20,8 +20,9 @@ from torch import nn
 
 from dmltk import convert
 from dmltk.errors import UserError, unknown
-from dmltk.losses import corrected
-from dmltk.losses.loss import MetricLoss, Takes
+from dmltk.losses import corrected, fits
+from dmltk.losses.loss import MetricLoss
+from dmltk.losses.requirements import LOSSES, Loss, Refused, short_name
 from dmltk.spec import Spec, as_spec
 
 Part = str | Spec | nn.Module | None
@@ -45,7 +46,7 @@ _PARTS = {
     "embedding_regularizer": "regularizer",
     "weight_regularizer": "regularizer",
 }
-# chosen by the library's own subclasses, or no data
+# chosen by the library's subclasses, or no data
 _HIDDEN = {
     "self",
     "collect_stats",
@@ -55,23 +56,11 @@ _HIDDEN = {
     "is_inverted",
 }
 _FIXED = {
-    "VICRegLoss": {"distance", "embedding_regularizer", "embedding_reg_weight"},
+    "VICRegLoss": {"embedding_regularizer", "embedding_reg_weight"},
     "CosineSimilarity": {"normalize_embeddings"},
     "AvgNonZeroReducer": {"low", "high"},
     "BatchHardMiner": {"pos_strategy", "neg_strategy"},
 }
-# reducers that give no scalar, or take modules by the name of a loss's inner sums
-_NOT_BY_NAME = {"BatchedDistance", "DoNothingReducer", "MultipleReducers"}
-_WITHOUT_MINER = {
-    "InstanceLoss",
-    "ManifoldLoss",
-    "P2SGradLoss",
-    "PNPLoss",
-    "RankedListLoss",
-    "VICRegLoss",
-}
-_OWNERS = {"ManifoldLoss", "MarginLoss", "P2SGradLoss"}
-_TAKES: dict[str, Takes] = {"ManifoldLoss": "pictures", "VICRegLoss": "views"}
 _RENAMED = {
     "ManifoldLoss": {"l": "embedding_size"},
     "P2SGradLoss": {"descriptors_dim": "embedding_size"},
@@ -93,8 +82,8 @@ Args:
     num_classes: number of classes in training; the labels are 0 to num_classes - 1.
     embedding_size: length of an embedding.
     miner: chooses the pairs or triplets looked at, as a spec; none for all.
-    reducer: how the losses of pairs become one number, as a spec.
-    distance: how two embeddings are compared, as a spec.
+    reducer: how its losses become one number, as a spec; none for the first named above.
+    distance: how embeddings are compared, as a spec; none for the first named above.
     regularizer: of the embeddings, as a spec; another name of embedding_regularizer.
     embedding_regularizer: of the embeddings, as a spec.
     embedding_reg_weight: weight of the embeddings' regularizer.
@@ -123,20 +112,22 @@ class LibraryLoss:
     ) -> None:
         self.cls = cls
         self.fixed = fixed
-        self.name = short_name(cls, "Loss")
-        self.owner = issubclass(cls, losses.WeightRegularizerMixin) or cls.__name__ in _OWNERS
+        self.name = short_name(cls.__name__)
+        self.requires = required(cls.__name__)
         self.__doc__ = _MEANINGS.format(name=cls.__name__)
         self.__signature__ = self._signature(defaults)
+        self.facts = fits.rows(self.requires, defaults)
+        if "regularizer" in self.__signature__.parameters:
+            of = "weight" if self.requires.owns else "embedding"
+            self.facts["regularizers"] = ", ".join(fits.regularizers(self.requires, of))
 
     def _signature(self, defaults: Mapping[str, Any]) -> inspect.Signature:
         found = parameters(self.cls)
-        added = [("reducer", None)] if "reducer" not in found else []
-        if self.cls.__name__ not in _WITHOUT_MINER:
-            added.append(("miner", None))
+        if self.requires.mined != "nothing":
+            found["miner"] = _parameter("miner", None)
         if "embedding_regularizer" in found:
-            added.append(("regularizer", None))
-        found |= {name: _parameter(name, default) for name, default in added}
-        if self.owner:
+            found["regularizer"] = _parameter("regularizer", None)
+        if self.requires.owns:
             found["lr"] = _keyword("lr", None, Rate | None)
             found["seed"] = _keyword("seed", 0, int)
         return inspect.Signature(
@@ -170,10 +161,18 @@ class LibraryLoss:
             inner,
             miner,
             name=self.name,
-            takes=_TAKES.get(self.cls.__name__, "labels"),
             lr=lr,
             classes=values.get("num_classes"),
+            size=values.get("embedding_size"),
         )
+
+
+def required(cls: str) -> Loss:
+    """The table's entry for a loss that can be used."""
+    found = LOSSES[cls]
+    if not isinstance(found, Loss):
+        raise fits.refusal("loss", cls)
+    return found
 
 
 def pml(cls: str, *, fixed: Mapping[str, Any] | None = None, **defaults: Any) -> LibraryLoss:
@@ -205,8 +204,10 @@ def part(kind: str, value: Part) -> nn.Module | None:
         return None
     known = classes(kind)
     if spec.name not in known:
-        raise unknown(kind, spec.name, [*known, "none"])
+        raise unknown(kind, spec.name, [*fits.names(kind), "none"])
     cls, where = known[spec.name], f"{kind} '{spec.name}'"
+    if isinstance(fits.facts_of(cls), Refused):
+        raise fits.refusal(kind, cls.__name__)
     signature = inspect.Signature(list(parameters(cls).values()))
     given = dict(spec.kwargs)
     if spec.args:
@@ -219,14 +220,10 @@ def part(kind: str, value: Part) -> nn.Module | None:
 
 @cache
 def classes(kind: str) -> dict[str, type[nn.Module]]:
-    """The library's miners, reducers, distances or regularizers by name."""
+    """The library's miners, reducers, distances or regularizers by name, ours in their place."""
     return {
-        short_name(cls, kind.capitalize()): cls
-        for cls in vars(_MODULES[kind]).values()
-        if isinstance(cls, type)
-        and issubclass(cls, nn.Module)
-        and not cls.__name__.startswith("Base")
-        and cls.__name__ not in _NOT_BY_NAME
+        short_name(name): getattr(corrected, name, None) or getattr(_MODULES[kind], name)
+        for name in fits.TABLES[kind]
     }
 
 
@@ -239,20 +236,19 @@ def construct(cls: type[nn.Module], values: Mapping[str, Any], where: str) -> nn
     }
     if "weights" in given:
         given["weights"] = torch.as_tensor(given["weights"])
+    fits.check(fits.facts_of(cls), given, where)
     try:
         return cls(**given)
     except (AssertionError, ValueError, TypeError) as error:
-        raise UserError(f"{where} cannot be built so: {error or 'it refuses its parts'}") from error
-
-
-def short_name(cls: type[nn.Module], last: str) -> str:
-    """The name of a library class: without its last word, in lower case."""
-    return cls.__name__.removesuffix(last).lower()
+        said = str(error) or "it refuses its arguments"
+        raise UserError(f"{where} cannot be built so: {said}") from error
 
 
 def parameters(cls: type[nn.Module]) -> dict[str, inspect.Parameter]:
     """Every constructor argument of a library class and of its bases, by keyword."""
     hidden = _HIDDEN | _FIXED.get(cls.__name__, set())
+    facts = fits.facts_of(cls)
+    hidden |= {key for key in ("distance", "reducer") if not fits.allowed(facts)[key]}
     renamed = _RENAMED.get(cls.__name__, {})
     found: dict[str, inspect.Parameter] = {}
     for name, default in _arguments(cls):
