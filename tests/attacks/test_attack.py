@@ -13,7 +13,8 @@ from dmltk.attacks import Attack, Descent, Flee, Mtax, Stax, Threat, bim, build,
 SPECS = ["stax", "mtax:targets=2", "fgsm", "bim:steps=3", "mim:steps=3", "pgd:steps=3",
          "pgd:goal=flee,steps=3", "pgd:goal=mtax,power=1,targets=2,steps=2,restarts=2",
          "stax:pick=permutation,solver=pgd,steps=2", "tma:pick=nearest", "flee:steps=2",
-         "apgd:steps=4"]  # fmt: skip
+         "apgd:steps=4", "nes:queries=9,population=2", "square:queries=5", "noise",
+         "noise:goal=flee,tries=2,draw=sign", "pgd:steps=2,eot=2"]  # fmt: skip
 
 
 class Scalar:

@@ -11,6 +11,9 @@ from dmltk.attacks import (
     Flee,
     Misrank,
     Mtax,
+    Nes,
+    Noise,
+    Square,
     Stax,
     Threat,
     Tma,
@@ -62,6 +65,12 @@ EPS = 8 / 255
         ("misrank:2,solver=bim", Misrank(2), bim()),
         ("apgd", Stax(), Apgd()),
         ("apgd:20,goal=misrank,every=3", Misrank(3), Apgd(20)),
+        ("nes", Stax(), Nes()),
+        ("nes:500,population=10,sigma=1/255,grid=8", Stax(), Nes(500, 10, 1 / 255, grid=8)),
+        ("square:goal=flee,p=.05", Flee(), Square(p=0.05)),
+        ("stax:solver=square(300)", Stax(), Square(300)),
+        ("noise:20,draw=sign,goal=flee", Flee(), Noise(20, "sign")),
+        ("misrank:solver=noise", Misrank(), Noise()),
     ],
 )  # fmt: skip
 def test_a_spec_composes_goal_and_solver(spec, goal, solver):
@@ -70,8 +79,8 @@ def test_a_spec_composes_goal_and_solver(spec, goal, solver):
 
 
 def test_the_attacks_own_arguments_are_taken_beside_those_of_its_parts():
-    attack = build("pgd:eps=4/255,norm=linf,restarts=3,mode=train")
-    assert attack == Attack(Stax(), pgd(), Threat(4 / 255), 3, "train")
+    attack = build("pgd:eps=4/255,norm=linf,restarts=3,mode=train,eot=2")
+    assert attack == Attack(Stax(), pgd(), Threat(4 / 255), 3, "train", 2)
     assert build("stax", context={"eps": 0.5, "device": "cpu"}).threat.eps == 0.5
     assert build("stax:eps=.1", context={"eps": 0.5}).threat.eps == 0.1
 
@@ -128,6 +137,12 @@ def test_python_values_specs_and_built_parts_are_taken():
         ("misrank:0", "every"),
         ("apgd:steps=-1", "steps"),
         ("apgd:select=last", "unknown argument 'select'"),
+        ("nes:population=7", "population"),
+        ("nes:20", "pay for no step"),
+        ("square:queries=-1", "queries"),
+        ("square:p=0", "p=0"),
+        ("noise:tries=0", "tries"),
+        ("noise:draw=normal", "draw"),
         ("pgd:restarts=0", "restarts"),
         ("pgd:goal=flee(3)", "'3' stands for no free argument"),
     ],
@@ -141,7 +156,7 @@ def test_the_merged_parameters_are_those_of_the_parts_that_are_given():
     def names(given):
         return list(registry.signature(registry.factory("attacks", "mtax"), given).parameters)
 
-    own = ["eps", "norm", "quantize", "restarts", "mode"]
+    own = ["eps", "norm", "quantize", "restarts", "mode", "eot"]
     goal = ["targets", "power", "targets_from", "pick", "solver"]
     assert names({}) == [*goal, "steps", "alpha", *own]
     assert names({"solver": "mim"}) == [*goal, "steps", "alpha", "decay", *own]
@@ -166,7 +181,8 @@ def test_parts_that_share_a_parameter_take_it_nested():
 
 
 @pytest.mark.parametrize("name", ["stax", "mtax", "tma", "flee", "misrank",
-                                  "fgsm", "bim", "pgd", "mim", "apgd"])  # fmt: skip
+                                  "fgsm", "bim", "pgd", "mim", "apgd",
+                                  "nes", "square", "noise"])  # fmt: skip
 def test_every_parameter_of_a_named_attack_is_described(name):
     shown = dmltk.describe("attack", name)
     assert shown.source and len(shown.summary) > 20
@@ -176,7 +192,8 @@ def test_every_parameter_of_a_named_attack_is_described(name):
 
 @pytest.mark.parametrize(("kind", "name"), [
     ("goal", n) for n in ("stax", "mtax", "tma", "flee", "misrank", "terms")] + [
-    ("solver", n) for n in ("fgsm", "bim", "pgd", "mim", "apgd")])  # fmt: skip
+    ("solver", n) for n in ("fgsm", "bim", "pgd", "mim", "apgd",
+                            "nes", "square", "noise")])  # fmt: skip
 def test_every_part_is_described(kind, name):
     shown = dmltk.describe(kind, name)
     assert shown.source and all(parameter.meaning for parameter in shown.parameters)

@@ -8,10 +8,14 @@ from typing import Any
 from dmltk import registry
 from dmltk.attacks.apgd import Apgd
 from dmltk.attacks.attack import Attack, AttackResult, Goal, Solver, check_images
+from dmltk.attacks.blackbox import Nes, Noise, Square
+from dmltk.attacks.colour import Colour
 from dmltk.attacks.goals import Flee, Misrank, Mtax, Stax, Targeted, Tma
 from dmltk.attacks.guard import guard
 from dmltk.attacks.probe import Objective, Probe
+from dmltk.attacks.prototype import Prototype
 from dmltk.attacks.solvers import Descent, bim, fgsm, mim, pgd
+from dmltk.attacks.spatial import Rotation, Stadv
 from dmltk.attacks.terms import Terms
 from dmltk.attacks.threat import Threat, normalized
 from dmltk.spec import Spec
@@ -20,14 +24,21 @@ __all__ = [
     "Apgd",
     "Attack",
     "AttackResult",
+    "Colour",
     "Descent",
     "Flee",
     "Goal",
     "Misrank",
     "Mtax",
+    "Nes",
+    "Noise",
     "Objective",
     "Probe",
+    "Prototype",
+    "Rotation",
     "Solver",
+    "Square",
+    "Stadv",
     "Stax",
     "Targeted",
     "Terms",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Protocol
 
@@ -11,8 +12,8 @@ import torch
 from msgspec import Meta
 from torch import Generator, Tensor
 
-from dmltk.attacks.guard import Mode, guard
-from dmltk.attacks.probe import Objective, Probe
+from dmltk.attacks.guard import Mode, guard, seeded
+from dmltk.attacks.probe import Objective, Probe, differentiable
 from dmltk.attacks.threat import Threat
 from dmltk.batch import Batch
 from dmltk.errors import DmltkError, UserError
@@ -31,6 +32,9 @@ class Goal(Protocol):
     pictures, so a solver must start elsewhere. `takes_heads = True`: the objective is handed a
     dict of several heads. `joint = True`: the pictures of a batch move together, so only the last
     iterate of a single start is theirs; the loss may be one number for the batch.
+
+    The objective that `prepare` returns may have a method `figures`: embeddings (N, D) -> what it
+    reports of each picture, (N,) by name.
     """
 
     def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
@@ -40,8 +44,9 @@ class Goal(Protocol):
 class Solver(Protocol):
     """How the allowed pictures are searched.
 
-    Two attributes may be declared: `start = 0` for a start at the clean pictures, and
-    `select = "best"` where each picture's best iterate is returned.
+    Three attributes may be declared: `start = 0` for a start at the clean pictures,
+    `select = "best"` where each picture's best iterate is returned, and `gradient_free = True`
+    where only losses are asked for, so that a model without a gradient will do.
     """
 
     def __call__(
@@ -67,6 +72,7 @@ class AttackResult:
         forwards: pictures that went through the model.
         backwards: pictures whose gradient was taken.
         zero_gradients: how many of those gradients were exactly zero.
+        figures: what the goal reports of embeddings of the pictures, (N,) by name, where it does.
     """
 
     images: Tensor
@@ -77,6 +83,7 @@ class AttackResult:
     forwards: int
     backwards: int
     zero_gradients: int
+    figures: Callable[[Tensor], dict[str, Tensor]] | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,9 @@ class Attack:
         threat: what may be done to a picture.
         restarts: runs of the solver; each picture's lowest loss is kept.
         mode: `eval`, or `train` to leave a training model on the statistics of the batch.
+        eot: forward passes of which each loss and gradient is the mean, for a model that draws
+            at random (Athalye et al. 2018, expectation over transformation); above 1 those draws
+            follow from the generator.
     """
 
     goal: Goal
@@ -96,8 +106,11 @@ class Attack:
     threat: Threat = field(default_factory=Threat)
     restarts: Annotated[int, Meta(ge=1)] = 1
     mode: Mode = "eval"
+    eot: Annotated[int, Meta(ge=1)] = 1
 
     def __post_init__(self) -> None:
+        if self.eot < 1:
+            raise UserError(f"eot={self.eot}: at least one pass is needed")
         if getattr(self.goal, "zero_at_start", False) and getattr(self.solver, "start", None) == 0:
             raise UserError(
                 f"the goal {type(self.goal).__name__.lower()} has no gradient at the clean "
@@ -112,27 +125,41 @@ class Attack:
         """Attacks the pictures of a batch.
 
         Args:
-            embed: pictures (N, C, H, W) -> embeddings (N, D): a module or any callable.
+            embed: pictures (N, C, H, W) -> embeddings (N, D): a module or any callable; one
+                that declares `differentiable = False` is for solvers that need no gradient.
             batch: the pictures, float32 or float64 in [0, 1], and what the goal asks for.
             generator: on the CPU; every draw of the attack comes from it.
 
         Raises:
-            UserError: for pictures or a batch that this attack cannot take.
+            UserError: for pictures, a batch or a model that this attack cannot take.
             DmltkError: for a loss or gradient that is not finite.
         """
         check_images(batch.images)
         if generator.device.type != "cpu":
             raise UserError("an attack draws from a generator on the CPU: torch.Generator()")
+        gradients = not getattr(self.solver, "gradient_free", False)
+        if gradients and not differentiable(embed):
+            raise UserError(
+                "the model declares that it has no gradient and this solver needs one: take a "
+                "solver that needs none, such as nes or square"
+            )
         if self.threat.largest == 0:
             return _result((batch.images, None, None), batch.images, Probe(embed))
-        with guard(embed, self.mode):
+        with guard(embed, self.mode), self._draws(generator):
             usable = _usable(batch)
-            probe = Probe(embed, getattr(self.goal, "takes_heads", False))
+            heads = getattr(self.goal, "takes_heads", False)
+            probe = Probe(embed, heads, gradients=gradients, passes=self.eot)
             probe.objective = self.goal.prepare(probe, usable, generator)
             adv, loss, start_loss = self._search(probe, usable.images, generator)
             if adv is usable.images:
                 adv = batch.images
             return _result((adv, loss, start_loss), usable.images, probe)
+
+    def _draws(self, generator: Generator) -> AbstractContextManager[None]:
+        """The global random state, which a model draws from, set where its draws matter."""
+        if self.eot == 1:
+            return nullcontext()
+        return seeded(int(torch.randint(2**31, (), generator=generator)))
 
     def _search(self, probe: Probe, images: Tensor, generator: Generator) -> Found:
         kept: Found | None = None
@@ -240,4 +267,5 @@ def _result(found: Found, images: Tensor, probe: Probe) -> AttackResult:
         forwards=probe.forwards,
         backwards=probe.backwards,
         zero_gradients=probe.zero_gradients,
+        figures=getattr(probe.objective, "figures", None),
     )

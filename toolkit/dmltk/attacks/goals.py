@@ -11,6 +11,7 @@ from msgspec import Meta
 from torch import Generator, Tensor
 
 from dmltk.attacks import targets as draws
+from dmltk.attacks.gallery import Gallery, distances
 from dmltk.attacks.probe import Objective, Probe
 from dmltk.batch import Batch
 from dmltk.errors import UserError
@@ -34,11 +35,8 @@ class Targeted:
     def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
         """Draws the targets and takes their embeddings, once."""
         aims = self._embeddings(probe, batch, generator)
-        if self.power == 1:
-            return lambda z: torch.linalg.vector_norm(z[:, None] - aims, dim=2).mean(1)
-        mean = aims.mean(1)
-        spread = (aims - mean[:, None]).square().sum(2).mean(1)
-        return lambda z: (z - mean).square().sum(1) + spread
+        ranked = batch.reference is not None and batch.index is not None
+        return _Near(aims, self.power, Gallery.of(probe, batch, "mtax") if ranked else None)
 
     def _embeddings(self, probe: Probe, batch: Batch, generator: Generator) -> Tensor:
         """(N, targets, D), in the precision of the goal's loss."""
@@ -59,6 +57,49 @@ class Targeted:
         clean: Tensor = probe.embed(images)
         pool = clean if whole is None else whole.embeddings.to(clean)
         return draws.nearest(clean, batch.labels, pool, labels, self.targets)
+
+
+class _Near:
+    """The mean distance to targets.
+
+    Args:
+        aims: (N, targets, D).
+        power: 2 for squared distances, 1 for distances.
+        gallery: what the pictures are ranked against, where there is one.
+    """
+
+    def __init__(self, aims: Tensor, power: int, gallery: Gallery | None) -> None:
+        self.aims, self.power = aims, power
+        self.mean = aims.mean(1)
+        self.spread = (aims - self.mean[:, None]).square().sum(2).mean(1)
+        if gallery is not None:
+            self.figures = _Hits(aims, gallery)
+
+    def __call__(self, z: Tensor) -> Tensor:
+        if self.power == 1:
+            return torch.linalg.vector_norm(z[:, None] - self.aims, dim=2).mean(1)
+        return (z - self.mean).square().sum(1) + self.spread
+
+
+class _Hits:
+    """How many targets a query finds before its own nearest item.
+
+    Source: MDProp (Singh et al.), eq. 4
+    """
+
+    def __init__(self, aims: Tensor, gallery: Gallery) -> None:
+        found = distances(gallery.clean, gallery.pool)
+        self.own = found.masked_fill(~gallery.others, math.inf).argmin(1)
+        self.aims, self.pool = aims, gallery.pool
+
+    def __call__(self, z: Tensor) -> dict[str, Tensor]:
+        """`target_hits`, the share of the targets nearer than the clean nearest; `all_targets`."""
+        bound = torch.linalg.vector_norm(z - self.pool[self.own], dim=1)
+        hit = torch.linalg.vector_norm(z[:, None] - self.aims, dim=2) <= bound[:, None]
+        return {
+            "target_hits": hit.to(z.dtype).mean(1),
+            "all_targets": hit.all(1).to(z.dtype),
+        }
 
 
 @dataclass(frozen=True)
@@ -119,8 +160,19 @@ class Tma(Targeted):
 
     def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
         """Draws the targets and takes their embeddings, once."""
-        aims = self._embeddings(probe, batch, generator)[:, 0]
-        return lambda z: 1 - torch.nn.functional.cosine_similarity(z, aims)
+        return _Cosine(self._embeddings(probe, batch, generator)[:, 0])
+
+
+class _Cosine:
+    def __init__(self, aims: Tensor) -> None:
+        self.aims = aims
+
+    def __call__(self, z: Tensor) -> Tensor:
+        return 1 - torch.nn.functional.cosine_similarity(z, self.aims)
+
+    def figures(self, z: Tensor) -> dict[str, Tensor]:
+        """`cosine` to the target."""
+        return {"cosine": 1 - self(z)}
 
 
 @dataclass(frozen=True)
@@ -188,6 +240,11 @@ class _Margin:
         followed = self._margin(z, self.followed)
         return followed + (self._margin(z, nearest) - followed).detach()
 
+    def figures(self, z: Tensor) -> dict[str, Tensor]:
+        """`recall`: 1 where the nearest item is of the picture's own label."""
+        held = (self._margin(z, self._nearest(z)) > 0) & ~self.alone
+        return {"recall": held.to(z.dtype)}
+
     def _nearest(self, z: Tensor) -> Tensor:
         """(2, N) rows of the nearest other and the nearest mate."""
         distance = torch.cdist(z, self.pool, compute_mode="donot_use_mm_for_euclid_dist")
@@ -211,8 +268,19 @@ class Flee:
 
     def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
         """Takes the clean embeddings, once."""
-        clean: Tensor = probe.embed(batch.images)
-        return lambda z: -(z - clean).square().sum(1)
+        return _Shift(probe.embed(batch.images))
+
+
+class _Shift:
+    def __init__(self, clean: Tensor) -> None:
+        self.clean = clean
+
+    def __call__(self, z: Tensor) -> Tensor:
+        return -(z - self.clean).square().sum(1)
+
+    def figures(self, z: Tensor) -> dict[str, Tensor]:
+        """`shift`: how far the embedding moved."""
+        return {"shift": torch.linalg.vector_norm(z - self.clean, dim=1)}
 
 
 def _precision(batch: Batch) -> torch.dtype:

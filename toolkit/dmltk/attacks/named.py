@@ -22,7 +22,8 @@ class Composed:
     """An attack named by its goal or by its solver; the other part is an argument.
 
     Its parameters are those of both parts, then the threat's, `restarts` and `mode`. One that
-    both parts have is given nested: `solver=pgd(steps=20)`.
+    both parts have is given nested: `solver=pgd(steps=20)`. A solver that declares
+    `needs_norm` has the threat's norm as it needs it.
 
     Args:
         goal: spec of the goal that gives the name.
@@ -62,7 +63,7 @@ class Composed:
         )
         merged = {**first, self._open: part, **second}
         alone = [merged[name] for name in merged if name not in shared]
-        return inspect.Signature([*alone, *_own().values()])
+        return inspect.Signature([*alone, *self._own(given).values()])
 
     def __call__(self, **values: Any) -> Attack:
         """The attack; its arguments are the parameters of `signature_for(values)`."""
@@ -73,7 +74,17 @@ class Composed:
         parts = {part: self._build(part, values) for part in PARTS}
         own = {name: values[name] for name in _own() if name in values}
         limits = {name: own.pop(name) for name in _threat() if name in own}
+        limits.setdefault("norm", merged["norm"].default)
         return Attack(**parts, threat=Threat(**limits), **own)
+
+    def _own(self, given: Mapping[str, Any]) -> dict[str, Parameter]:
+        """The parameters of the attack itself, the norm's default as the solver needs it."""
+        solver = self._value("solver", given)
+        if isinstance(solver, str | Spec):
+            solver = registry.factory("solver", as_spec(solver).name)
+        norm = _own()["norm"]
+        needed = getattr(solver, "needs_norm", norm.default)
+        return {**_own(), "norm": norm.replace(default=needed)}
 
     def _value(self, part: str, given: Mapping[str, Any]) -> Any:
         """A part as it was given: a spec, its text, or a built object."""
@@ -242,4 +253,65 @@ x' = P(x' + 0.75 (P(x' - a * sign(gradient)) - x') + 0.25 (x' - the one before))
 the goal is stax unless given.
 
 Source: Croce and Hein 2020, Reliable evaluation of adversarial robustness, algorithm 1
+"""
+
+nes = Composed(solver="nes")
+"""Natural evolution strategies: sign steps along a gradient estimated from losses alone.
+
+g = mean of (loss(x' + sigma u) - loss(x' - sigma u)) / (2 sigma) u over Gaussian u; x' =
+project(x' - alpha * sign(g)), for a budget of queries; the goal is stax unless given.
+
+Source: Ilyas et al. 2018, Black-box adversarial attacks with limited queries and information
+"""
+
+square = Composed(solver="square")
+"""Square attack: random squares of x + eps or x - eps, kept where they lower the loss.
+
+The squares shrink while the budget of queries is spent; no gradient is asked for; the goal is
+stax unless given.
+
+Source: Andriushchenko et al. 2020, Square attack, algorithms 1 and 2
+"""
+
+noise = Composed(solver="noise")
+"""Random pictures in the ball: the baseline that any attack must beat.
+
+Each picture's best of `tries` draws by the loss of the goal, stax unless given; a single draw
+asks for no loss.
+
+Source: dmltk; the random start of Madry et al. 2018 without the steps after it
+"""
+
+prototype = Composed(goal="prototype", solver="pgd")
+"""Lost class: bring each picture nearer to another class's centre than to its own's.
+
+loss = ||f(x') - nearest other centre||^2 - ||f(x') - own centre||^2, the centres taken from the
+reference and without the picture's own row; below zero the nearest centre is another class's.
+By default pgd.
+
+Source: Snell, Swersky and Zemel 2017, Prototypical networks; Carlini and Wagner 2017, the margin
+"""
+
+rotation = Composed(solver="rotation")
+"""Rotations and shifts on a grid: each picture's worst by the goal's loss.
+
+Only the box bounds it (norm=none); no gradient is asked for; the goal is stax unless given.
+
+Source: Engstrom et al. 2019, Exploring the landscape of spatial robustness
+"""
+
+colour = Composed(solver="colour")
+"""Random mixes of the channels: each picture's worst by the goal's loss.
+
+Only the box bounds it (norm=none); no gradient is asked for; the goal is stax unless given.
+
+Source: Kantipudi, Dubey and Chakraborty 2020, Color channel perturbation attacks
+"""
+
+stadv = Composed(solver="stadv")
+"""Flows: pixels fetched from a little elsewhere, smoothly, so that the goal's loss falls.
+
+Only the box and the flow's own cost bound it (norm=none); the goal is stax unless given.
+
+Source: Xiao et al. 2018, Spatially transformed adversarial examples
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -27,6 +28,10 @@ class Probe:
     Args:
         embed: pictures (N, C, H, W) -> embeddings (N, D).
         takes_heads: whether the objective is handed a dict of several heads.
+        gradients: whether a gradient may be asked for; without, no pass keeps a graph and the
+            model is handed pictures that require none.
+        passes: forward passes of which each loss and gradient is the mean; above 1 each of them
+            is a new one.
 
     Attributes:
         objective: what is minimised; set once the goal is prepared.
@@ -36,13 +41,22 @@ class Probe:
         first_loss: the first loss that was evaluated, or None.
     """
 
-    def __init__(self, embed: Callable[[Tensor], Any], takes_heads: bool = False) -> None:
+    def __init__(
+        self,
+        embed: Callable[[Tensor], Any],
+        takes_heads: bool = False,
+        *,
+        gradients: bool = True,
+        passes: int = 1,
+    ) -> None:
         self.objective: Objective | None = None
         self.forwards = self.backwards = self.zero_gradients = 0
         self.first_loss: Tensor | None = None
         self._embed = embed
         self._dtype = _model_dtype(embed)
         self._takes_heads = takes_heads
+        self._gradients = gradients
+        self._passes = passes
         self._last: tuple[Tensor, int, Tensor, Any] | None = None
         self._losses: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}
 
@@ -55,36 +69,15 @@ class Probe:
         """The objective at pictures, (N,) or (), detached; a new pass keeps no graph."""
         if (known := self.recall(images)) is not None:
             return known
-        if self._remembers(images):
-            output = self._pass(images)[1]
-        else:
-            self._last = None
-            with torch.no_grad():
-                output = self._forward(images, images)
-        with torch.no_grad():
-            loss = self._evaluate(output, images)
+        (loss,) = self._mean(self._loss, images)
         self.remember(images, loss)
         return loss
 
     def gradient(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """The objective at pictures, (N,) or (), and its gradient there, (N, C, H, W)."""
-        leaf, output = self._pass(images)
-        self._last = None
-        loss = self._evaluate(output, images)
-        if not loss.requires_grad:
-            raise UserError(
-                "the embeddings carry no gradient back to the pictures: hand over a model that "
-                "does not detach its output, or a solver that needs no gradient"
-            )
-        (grad,) = torch.autograd.grad(loss.sum(), leaf, allow_unused=True)
-        if grad is None:
-            raise UserError("the loss does not depend on the pictures that are attacked")
-        if not bool(torch.isfinite(grad).all()):
-            raise DmltkError("the gradient of the attack's loss is not finite (NaN or infinite)")
-        self.backwards += len(images)
-        self.zero_gradients += int((grad == 0).flatten(1).all(1).sum())
-        self.remember(images, loss.detach())
-        return loss.detach(), grad
+        loss, grad = self._mean(self._gradient, images)
+        self.remember(images, loss)
+        return loss, grad
 
     def recall(self, images: Tensor) -> Tensor | None:
         """The loss of these very pictures, where it was evaluated before."""
@@ -100,6 +93,45 @@ class Probe:
         self._losses = {key: kept for key, kept in self._losses.items() if kept[0]() is not None}
         self._losses[id(images)] = (weakref.ref(images), images._version, loss)
 
+    def _mean(
+        self, once: Callable[[Tensor], tuple[Tensor, ...]], images: Tensor
+    ) -> tuple[Tensor, ...]:
+        """What one pass gives, or the mean of what several new ones give."""
+        if self._passes > 1:
+            self._last = None
+        total = once(images)
+        for _ in range(self._passes - 1):
+            total = tuple(a + b for a, b in zip(total, once(images), strict=True))
+        return tuple(part / self._passes for part in total)
+
+    def _loss(self, images: Tensor) -> tuple[Tensor]:
+        if self._remembers(images):
+            output = self._pass(images)[1]
+        else:
+            self._last = None
+            with torch.no_grad():
+                output = self.forward(images, images)
+        with torch.no_grad():
+            return (self._evaluate(output, images),)
+
+    def _gradient(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        leaf, output = self._pass(images)
+        self._last = None
+        loss = self._evaluate(output, images)
+        if not loss.requires_grad:
+            raise UserError(
+                "the embeddings carry no gradient back to the pictures: hand over a model that "
+                "does not detach its output, or a solver that needs no gradient"
+            )
+        (grad,) = torch.autograd.grad(loss.sum(), leaf, allow_unused=True)
+        if grad is None:
+            raise UserError("the loss does not depend on the pictures that are attacked")
+        if not bool(torch.isfinite(grad).all()):
+            raise DmltkError("the gradient of the attack's loss is not finite (NaN or infinite)")
+        self.backwards += len(images)
+        self.zero_gradients += int((grad == 0).flatten(1).all(1).sum())
+        return loss.detach(), grad
+
     def _remembers(self, images: Tensor) -> bool:
         return (
             self._last is not None and self._last[0] is images and self._last[1] == images._version
@@ -108,11 +140,18 @@ class Probe:
     def _pass(self, images: Tensor) -> tuple[Tensor, Any]:
         if self._last is None or not self._remembers(images):
             self._last = None
-            leaf = images.detach().requires_grad_()
-            self._last = (images, images._version, leaf, self._forward(leaf, images))
+            leaf = images.detach().requires_grad_(self._gradients)
+            with nullcontext() if self._gradients else torch.no_grad():
+                self._last = (images, images._version, leaf, self.forward(leaf, images))
         return self._last[2], self._last[3]
 
-    def _forward(self, leaf: Tensor, images: Tensor) -> Any:
+    def forward(self, leaf: Tensor, images: Tensor) -> Any:
+        """Embeddings with their graph; the pass is counted.
+
+        Args:
+            leaf: pictures that go through the model.
+            images: of the precision in which the embeddings come back.
+        """
         output = self._embed(leaf if self._dtype is None else leaf.to(self._dtype))
         self.forwards += len(images)
         heads = self._takes_heads or getattr(self.objective, "takes_heads", False)
@@ -133,6 +172,13 @@ class Probe:
         if not bool(torch.isfinite(loss).all()):
             raise DmltkError("the attack's loss is not finite (NaN or infinite)")
         return loss
+
+
+def differentiable(embed: object) -> bool:
+    """Whether neither a model nor a part of it declares `differentiable = False`."""
+    owner = getattr(embed, "__self__", embed)
+    parts = owner.modules() if isinstance(owner, nn.Module) else (embed, owner)
+    return all(getattr(part, "differentiable", True) is not False for part in parts)
 
 
 def _model_dtype(embed: object) -> torch.dtype | None:

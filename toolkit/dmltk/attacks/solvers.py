@@ -55,7 +55,7 @@ class Descent:
             return images
         alpha = self.gain * threat.largest / self.steps if self.alpha is None else self.alpha
         adv = first(images, threat, self.start, generator)
-        best = _Best() if self.select == "best" else None
+        best = Best() if self.select == "best" else None
         momentum = torch.zeros_like(images) if self.decay else None
         for _ in range(self.steps):
             loss, grad = probe.gradient(adv)
@@ -77,7 +77,7 @@ def first(images: Tensor, threat: Threat, start: float | None, generator: Genera
     return threat.random(images, radius, generator) if radius else images
 
 
-class _Best:
+class Best:
     """Each picture's iterate of lowest loss so far."""
 
     images: Tensor
@@ -89,8 +89,8 @@ class _Best:
     def see(self, images: Tensor, loss: Tensor) -> None:
         if loss.ndim == 0:
             raise UserError(
-                "select=best needs a loss per picture; this goal's is one for the whole batch: "
-                "write select=last"
+                "a best iterate needs a loss per picture; this goal's is one for the whole batch: "
+                "take bim, mim, or pgd with select=last"
             )
         if self.empty:
             self.images, self.loss, self.empty = images, loss, False
