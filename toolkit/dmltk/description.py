@@ -8,7 +8,7 @@ import inspect
 import re
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -44,6 +44,7 @@ class Description:
     text: str
     source: str
     parameters: list[Parameter]
+    facts: dict[str, str] = field(default_factory=dict)
 
 
 def summary(entry: Entry) -> str:
@@ -94,6 +95,7 @@ def describe(kind: str, name: str, given: Mapping[str, Any] | None = None) -> De
         document,
         " ".join(source[1].split()) if source else "",
         parameters,
+        dict(getattr(factory, "facts", {})),
     )
 
 
@@ -101,7 +103,14 @@ def _parameter(parameter: inspect.Parameter, meaning: str) -> Parameter:
     empty = parameter.default is inspect.Parameter.empty
     annotation = registry.convert.annotation_of(parameter)
     shown = "required" if empty else text(parameter.default)
+    meaning = meaning or _described(annotation)
     return Parameter(parameter.name, _type(annotation), shown, _range(annotation), meaning)
+
+
+def _described(annotation: Any) -> str:
+    """The description that an annotation carries."""
+    metas = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+    return next((m.description for m in metas if isinstance(m, msgspec.Meta) and m.description), "")
 
 
 def _type(annotation: Any) -> str:

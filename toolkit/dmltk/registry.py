@@ -224,7 +224,7 @@ def signature(factory: Any, given: Mapping[str, Any] | None = None) -> inspect.S
 
 
 def build(
-    kind: str, spec: str | Spec, *, context: Mapping[str, Any] | None = None, **args: Any
+    kind: str, spec: str | Spec, /, *, context: Mapping[str, Any] | None = None, **args: Any
 ) -> Any:
     """Build a registered thing.
 
@@ -241,21 +241,31 @@ def build(
     spec = as_spec(spec)
     label = f"{singular(plural(kind))} '{spec.name}'"
     maker = factory(kind, spec.name)
-    given = _bind(maker, spec, args, label)
+    asked = _bind(maker, spec, args, label)
     offered = context or {}
-    names = signature(maker, given).parameters
-    given |= {name: offered[name] for name in names if name in offered and name not in given}
+    names = signature(maker, asked).parameters
+    asked |= {name: offered[name] for name in names if name in offered and name not in asked}
 
     def nested(inner: str, value: str | Spec) -> Any:
         return build(inner, value, context=offered)
 
-    converted = convert.arguments(signature(maker, given), given, label, nested)
+    converted = convert.arguments(signature(maker, asked), asked, label, nested)
     try:
         return maker(**converted)
     except DmltkError:
         raise
     except Exception as error:
         raise DmltkError(f"{label} cannot be built: {type(error).__name__}: {error}") from error
+
+
+def given(kind: str, spec: str | Spec) -> dict[str, Any]:
+    """A spec's arguments by parameter name, the positional one too; still text.
+
+    Raises:
+        UserError: unknown name, or an argument given twice.
+    """
+    spec = as_spec(spec)
+    return _bind(factory(kind, spec.name), spec, {}, f"{singular(plural(kind))} '{spec.name}'")
 
 
 def _bind(maker: Any, spec: Spec, args: Mapping[str, Any], label: str) -> dict[str, Any]:

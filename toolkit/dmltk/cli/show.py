@@ -29,7 +29,7 @@ def show(kind: str, name: str, as_json: bool) -> None:
     from dmltk.spec import parse
 
     spec = parse(name)
-    found = describe(kind, spec.name, spec.kwargs)
+    found = describe(kind, spec.name, registry.given(kind, spec))
     pipeline = registry.build("pipelines", spec) if found.kind == "pipelines" else None
     if as_json:
         extra = {"pipeline": pipeline.to_dict()} if pipeline else {}
