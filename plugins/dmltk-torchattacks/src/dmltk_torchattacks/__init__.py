@@ -1,0 +1,1 @@
+"""The attacks of torchattacks on embeddings, for dmltk."""
