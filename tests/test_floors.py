@@ -12,11 +12,11 @@ from .distributions import answer
 ROOT = Path(__file__).parent.parent / "toolkit" / "dmltk"
 FLOORS = (
     ("errors", "spec", "cache", "atomic"),
-    ("batch", "convert", "registry", "description", "seeds"),
+    ("batch", "convert", "registry", "description", "seeds", "device", "folder"),
     ("attacks", "losses", "norms", "models", "data"),
     ("pipelines",),
     ("evaluation",),
-    ("training",),
+    ("training", "bench"),
     ("report", "testing"),
     ("cli",),
     ("__main__",),

@@ -2,15 +2,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from dmltk.data.split import (
-    Memory,
-    Split,
-    collate,
-    divide,
-    load,
-    number,
-    split_classes,
-)
+from dmltk.data.division import divide, split_classes
+from dmltk.data.split import Memory, Split, collate, load, number
 from dmltk.errors import UserError
 from hypothesis import given
 from hypothesis import strategies as st

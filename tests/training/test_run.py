@@ -17,10 +17,10 @@ from dmltk import models, pipelines
 from dmltk.cli.run import run as command
 from dmltk.errors import DmltkError, UserError
 from dmltk.evaluation.metrics import first_hits
+from dmltk.folder import RunFolder
 from dmltk.training import checkpoint
 from dmltk.training.assemble import assemble
 from dmltk.training.config import Config, load
-from dmltk.training.folder import RunFolder
 from dmltk.training.repeat import repeat
 from dmltk.training.run import prepare, run
 from safetensors.torch import load_file
@@ -397,7 +397,7 @@ def test_bf16_trains_and_leaves_attacks_and_losses_in_float32(tmp_path: Path) ->
 
 
 def test_channels_last_changes_the_memory_format_alone(finished: Path, tmp_path: Path) -> None:
-    results = go(tmp_path / "r", channels_last=True)
+    results = go(tmp_path / "r", channels_last="on")
     before = json.loads((finished / "results.json").read_text())
     for ours, theirs in zip(results["evaluations"], before["evaluations"], strict=True):
         assert ours["metrics"]["map@r"] == pytest.approx(theirs["metrics"]["map@r"], abs=0.1)

@@ -20,6 +20,8 @@ from dmltk.atomic import replacing
 from dmltk.errors import UserError
 
 FILES = (
+    "queries.csv",
+    "worst.png",
     "config.yaml",
     "environment.json",
     "log.jsonl",
@@ -30,7 +32,7 @@ FILES = (
     "model.safetensors",
     "results.json",
 )
-FOLDERS = ("tensorboard", "seed-*")
+FOLDERS = ("tensorboard", "seed-*", "state")
 PACKAGES = ("dmltk", "torch", "torchvision", "timm", "pytorch-metric-learning", "numpy")
 Mode = Literal["new", "overwrite", "resume"]
 

@@ -11,8 +11,8 @@ import click
 from dmltk.cli.names import Named
 
 if TYPE_CHECKING:
+    from dmltk.folder import Mode
     from dmltk.training.config import Config
-    from dmltk.training.folder import Mode
 
 _PLAIN = (
     ("--size", "Picture size in pixels (default: the data set's, else the model's, else 64)."),
@@ -25,6 +25,7 @@ _PLAIN = (
     ("--head-lr", "Learning rate of the heads (default: that of --lr)."),
     ("--clip", "Largest norm of the gradient (default: not clipped)."),
     ("--amp", "off or bf16: the type of training passes (default off)."),
+    ("--channels-last", "auto, on or off: weights in that memory format (default off)."),
     ("--patience", "Stop after so many epochs without a better validation recall@1."),
     ("--warmup", "Steps of linear warm-up (default 20)."),
     ("--eps", "Bound of attacks that name none, pixel units (default 8/255)."),
@@ -52,7 +53,6 @@ def _options(command: Any) -> Any:
 @_options
 @click.option("--route-lr", multiple=True, metavar="ROUTE=RATE", help="Rate of one route's norms.")
 @click.option("--with-replacement", is_flag=True, help="Draw batches with replacement (Roth).")
-@click.option("--channels-last", is_flag=True, help="Keep weights in that memory format.")
 @click.option("--eval-attack", multiple=True, type=Named("attacks"), help="Judge by this attack.")
 @click.option("--protocol", multiple=True, type=Named("protocols"), help="clean, query, all.")
 @click.option("--metric", multiple=True, type=Named("metrics"), help="Figures to take.")
@@ -80,9 +80,9 @@ def run(**flags: Any) -> None:
 
 
 def _execute(config: Config, out: Path, mode: Mode, as_json: bool) -> None:
+    from dmltk.folder import RunFolder
     from dmltk.report.progress import Reporter
     from dmltk.report.tables import print_pipeline, print_results
-    from dmltk.training.folder import RunFolder
 
     folder = RunFolder(out, mode)
     if folder.finished and mode == "resume":
@@ -95,7 +95,7 @@ def _execute(config: Config, out: Path, mode: Mode, as_json: bool) -> None:
 
     with Reporter() as report:
         work = repeat if config.seeds else once
-        results = work(config, folder, report, report.warn)
+        results = work(config, folder, report, report.warn, report.say)
     if as_json:
         click.echo(json.dumps(results, indent=1, ensure_ascii=False))
         return

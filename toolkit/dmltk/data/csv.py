@@ -11,8 +11,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from dmltk.data.files import Box, Files, check, fingerprint, some
-from dmltk.data.split import PARTS, Dataset, divide, number
+from dmltk.data.division import PARTS, divide
+from dmltk.data.files import Box, Files, check, check_apart, fingerprint, some
+from dmltk.data.split import Dataset, number
 from dmltk.errors import UserError
 
 NEEDED = ("path", "label")
@@ -40,11 +41,12 @@ def csv(
 ) -> Dataset:
     """Pictures of your own, named in a CSV file with the columns path and label.
 
-    Further columns: split (train, val or test; without it the first half of the classes
-    trains, the second half tests) and box (the part of the picture that counts, as
-    `left top right bottom` in pixels of the upright picture; empty for all of it). Others are
-    ignored, and named in the card. Labels that are all whole numbers are ordered as numbers.
-    Every picture is decoded once at the start, and all that is wrong is told by line.
+    Further columns: split (train, val and test, or query and gallery in the place of test;
+    without it the first half of the classes trains, the second half tests) and box (the part of
+    the picture that counts, as `left top right bottom` in pixels of the upright picture; empty
+    for all of it). Others are ignored, and named in the card. Queries are looked for in the
+    gallery alone; pictures of test are both. Labels that are all whole numbers are ordered as
+    numbers. Every picture is decoded once at the start, and all that is wrong is told by line.
 
     Args:
         path: the file: UTF-8, commas, the first line names the columns.
@@ -62,7 +64,10 @@ def csv(
     start = Path(root).expanduser() if root else file.parent
     paths = [start / line.path for line in lines]
     boxes = [line.box for line in lines]
-    marks = check(paths, file, [f"line {line.number} '{line.path}'" for line in lines], boxes)
+    parts = [line.split for line in lines]
+    called = [f"line {line.number} '{line.path}'" for line in lines]
+    check_apart(paths, called, parts, boxes)
+    marks = check(paths, file, called, boxes)
     written = [line.label for line in lines]
     whole = all(WHOLE.fullmatch(label) for label in written)
     labels, names = number([int(label) for label in written] if whole else written)
@@ -76,8 +81,14 @@ def csv(
         "skipped": {},
         "ignored_columns": [name for name in header if name not in KNOWN],
     }
-    parts = [line.split for line in lines] if "split" in header else None
-    return divide(Files(paths, size, boxes), labels, names, val=val, card=card, parts=parts)
+    return divide(
+        Files(paths, size, boxes),
+        labels,
+        names,
+        val=val,
+        card=card,
+        parts=parts if "split" in header else None,
+    )
 
 
 def table(file: Path) -> tuple[list[str], list[Line]]:

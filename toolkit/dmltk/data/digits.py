@@ -8,7 +8,8 @@ import torch
 from msgspec import Meta
 from torchvision.transforms.v2 import functional
 
-from dmltk.data.split import Dataset, Memory, digest, divide
+from dmltk.data.division import divide
+from dmltk.data.split import Dataset, Memory, digest
 
 OWN = 8
 CREDIT = {

@@ -15,9 +15,10 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from dmltk.cache import cache_dir
+from dmltk.data.division import divide
 from dmltk.data.fetch import member, npm_pack, staged
 from dmltk.data.files import Files
-from dmltk.data.split import Dataset, divide, number
+from dmltk.data.split import Dataset, number
 from dmltk.errors import UserError
 
 PIXELS = 128

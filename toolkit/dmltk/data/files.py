@@ -156,6 +156,34 @@ def check(
     return [mark for mark, _ in seen]
 
 
+def check_apart(
+    paths: Sequence[Path], names: Sequence[str], parts: Sequence[str], boxes: Sequence[Box | None]
+) -> None:
+    """Refuse a picture that is a query and in the gallery too: the query would find itself.
+
+    Args:
+        paths: N picture files.
+        names: how each picture is called in the error.
+        parts: each picture's split.
+        boxes: the part of each picture that counts, or None for all of it.
+
+    Raises:
+        UserError: some are; all are counted and the first ten named.
+    """
+    seen = [(os.path.realpath(path), box) for path, box in zip(paths, boxes, strict=True)]
+    held = {mark for mark, part in zip(seen, parts, strict=True) if part == "gallery"}
+    both = [
+        name
+        for mark, name, part in zip(seen, names, parts, strict=True)
+        if part == "query" and mark in held
+    ]
+    if both:
+        raise UserError(
+            f"{len(both)} queries are in the gallery too and would find themselves: {some(both)}; "
+            f"remove them from either, or call both splits 'test'"
+        )
+
+
 def examine(path: Path, box: Box | None) -> tuple[str, str]:
     """sha256 of a picture file, or an empty text and, where it is known, what is wrong."""
     try:

@@ -1,4 +1,4 @@
-"""A data set from a folder of the user's: one folder a class, perhaps in train/ and test/."""
+"""A data set from a folder of the user's: one folder a class, perhaps in folders of splits."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from dmltk.data.files import SUFFIXES, Files, check, fingerprint
-from dmltk.data.split import PARTS, Dataset, divide, number
+from dmltk.data.division import PARTS, divide
+from dmltk.data.files import SUFFIXES, Files, check, check_apart, fingerprint
+from dmltk.data.split import Dataset, number
 from dmltk.errors import UserError
 
 
@@ -23,12 +24,14 @@ def folder(
 
     Classes are taken in the order of their names: the first half trains, the second half
     tests. Where the class folders lie in train/ and test/ (and val/), these are the splits, and
-    the card says how many classes they share. Every picture is decoded once at the start, and
+    the card says how many classes they share; query/ and gallery/ may stand in the place of test/:
+    queries are looked for in the gallery alone. Every picture is decoded once at the start, and
     all broken ones are named together. Other files are skipped and counted; links to folders
     are not followed.
 
     Args:
-        path: the folder that holds the class folders, or train/ and test/.
+        path: the folder that holds the class folders, or train/ and test/, or train/, query/ and
+            gallery/.
         size: height and width: the shorter side is brought to it, the middle cut out.
         val: share of the training classes, the last ones, kept for validation.
 
@@ -49,7 +52,11 @@ def folder(
             f"'{path}' holds pictures of one class only ('{names[0]}'); "
             f"it takes at least two class folders"
         )
-    marks = check(paths, root, [str(place) for place in inner])
+    parts = [place.parts[0] for place in inner] if divided else None
+    called = [str(place) for place in inner]
+    if parts is not None:
+        check_apart(paths, called, parts, [None] * len(paths))
+    marks = check(paths, root, called)
     card = {
         "name": root.resolve().name,
         "size": size,
@@ -58,26 +65,26 @@ def folder(
         "sha256": fingerprint([place.as_posix() for place in inner], marks),
         "skipped": {"not_pictures": skipped},
     }
-    parts = [place.parts[0] for place in inner] if divided else None
     return divide(Files(paths, size), labels, names, val=val, card=card, parts=parts)
 
 
 def is_divided(root: Path) -> bool:
-    """Whether the class folders lie in train/ and test/ (and val/).
+    """Whether the class folders lie in train/ and test/ (and val/), or query/ and gallery/.
 
     Raises:
-        UserError: train/ stands beside val/ alone, or both beside other folders.
+        UserError: what is tested is missing, or other folders stand beside.
     """
     entries = [entry for entry in root.iterdir() if entry.is_dir()]
     inside = {entry.name for entry in entries if not entry.name.startswith(".")}
     parts = inside & set(PARTS)
     if "train" not in parts or len(parts) < 2:
         return False
-    if "test" not in parts:
+    if parts == {"train", "val"}:
         raise UserError(f"'{root}' has train/ and val/ but no test/; the test pictures go there")
     if others := sorted(inside - parts):
+        tested = max(parts - {"train", "val"})
         raise UserError(
-            f"'{root}' has '{others[0]}' beside train/ and test/; move it away, so that it is "
+            f"'{root}' has '{others[0]}' beside train/ and {tested}/; move it away, so that it is "
             f"clear whether these are splits or classes"
         )
     return True

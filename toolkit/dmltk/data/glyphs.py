@@ -11,7 +11,8 @@ from msgspec import Meta
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dmltk.data.split import Dataset, Memory, digest, divide
+from dmltk.data.division import divide
+from dmltk.data.split import Dataset, Memory, digest
 
 STROKES = 4
 PIECES = 6

@@ -1,4 +1,4 @@
-"""Labelled pictures as rows, and the class-disjoint division into training and test."""
+"""Labelled pictures as rows: in memory or in files, and a few of them as a batch."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from dmltk.convert import number as number_of
 from dmltk.errors import UserError
-
-PARTS = ("train", "val", "test")
+from dmltk.spec import parse
 
 
 class Pictures(Protocol):
@@ -58,9 +58,17 @@ class Split:
         pictures: N pictures.
         labels: (N,) integers, 0..C-1 without gaps.
         names: C class names.
+        is_query: (N,) bool, for a test split with a gallery of its own: which pictures are
+            queries; the others are the gallery. None: every picture is both.
     """
 
-    def __init__(self, pictures: Pictures, labels: Tensor, names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        pictures: Pictures,
+        labels: Tensor,
+        names: Sequence[str],
+        is_query: Tensor | None = None,
+    ) -> None:
         labels = torch.as_tensor(labels, dtype=torch.long)
         if len(pictures) != len(labels):
             raise UserError(f"{len(pictures)} pictures but {len(labels)} labels; give one each")
@@ -69,6 +77,14 @@ class Split:
         self.pictures = pictures
         self.labels = labels
         self.names = list(names)
+        self.is_query = is_query
+
+    @property
+    def queries(self) -> list[int]:
+        """The rows that are queries: all of them where no gallery is set apart."""
+        if self.is_query is None:
+            return list(range(len(self)))
+        return [int(row) for row in self.is_query.nonzero().flatten()]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -88,7 +104,7 @@ class Dataset:
     Args:
         train: training classes.
         val: validation classes, or None.
-        test: classes never seen in training.
+        test: classes never seen in training, perhaps divided into queries and a gallery.
         card: name, counts, licence, hash, skipped files: plain data.
     """
 
@@ -110,124 +126,6 @@ def number(names: Sequence[object]) -> tuple[Tensor, list[str]]:
     return labels, [str(name) for name in classes]
 
 
-def split_classes(
-    labels: Tensor, *, val: float = 0.0
-) -> tuple[list[int], list[int] | None, list[int]]:
-    """Rows of a class-disjoint division: the first half of the classes trains, the rest tests.
-
-    Args:
-        labels: (N,) integers, 0..C-1 in the order of the classes.
-        val: share of the training classes, the last ones, kept for validation.
-
-    Returns:
-        Rows of train, val (None where `val` is 0) and test.
-
-    Raises:
-        UserError: too few classes for the parts asked for.
-    """
-    classes = int(labels.max()) + 1 if len(labels) else 0
-    half = classes // 2
-    held = max(1, round(val * half)) if val > 0 else 0
-    if half - held < 1:
-        need = 4 if held else 2
-        raise UserError(
-            f"a data set of {classes} classes cannot be divided into disjoint training"
-            f"{', validation' if held else ''} and test classes; it takes at least {need}"
-        )
-
-    def rows(first: int, last: int) -> list[int]:
-        inside = (labels >= first) & (labels < last)
-        return [int(row) for row in inside.nonzero().flatten()]
-
-    middle = rows(half - held, half) if held else None
-    return rows(0, half - held), middle, rows(half, classes)
-
-
-def split_parts(
-    labels: Tensor, parts: Sequence[str], *, val: float = 0.0
-) -> tuple[list[int], list[int] | None, list[int]]:
-    """Rows of a division that the data set brings along.
-
-    Args:
-        labels: (N,) integers.
-        parts: N times one of PARTS.
-        val: share of the training classes, the last ones, kept for validation.
-
-    Returns:
-        Rows of train, val (None where there is none) and test.
-
-    Raises:
-        UserError: no picture trains or none tests, or `val` beside validation pictures.
-    """
-    train, held, test = ([row for row, part in enumerate(parts) if part == p] for p in PARTS)
-    for name, rows in (("train", train), ("test", test)):
-        if not rows:
-            raise UserError(f"no picture of the data set is in the split '{name}'; it needs some")
-    if val > 0 and held:
-        raise UserError(f"val={val} cannot be given: the data set has a validation split already")
-    if val > 0:
-        classes = labels[train].unique()
-        first = len(classes) - max(1, round(val * len(classes)))
-        if first < 1:
-            raise UserError(f"val={val} leaves no training class of {len(classes)}; leave it out")
-        kept = [row for row in train if labels[row] < classes[first]]
-        held, train = [row for row in train if labels[row] >= classes[first]], kept
-    return train, held or None, test
-
-
-def divide(
-    pictures: Pictures,
-    labels: Tensor,
-    names: Sequence[str],
-    *,
-    val: float = 0.0,
-    card: Mapping[str, object],
-    parts: Sequence[str] | None = None,
-) -> Dataset:
-    """A data set of splits, with the counts added to its card.
-
-    Args:
-        pictures: N pictures.
-        labels: (N,) integers, 0..C-1 in the order of the classes.
-        names: C class names.
-        val: share of the training classes kept for validation.
-        card: what else is known: name, size, licence, sha256…
-        parts: each picture's split, one of PARTS; None divides the classes in halves. The card
-            says how many classes of a split are in an earlier one too (0: class-disjoint).
-    """
-
-    def part(rows: list[int]) -> Split:
-        used, local = labels[rows].unique(return_inverse=True)
-        return Split(pictures.subset(rows), local, [names[label] for label in used.tolist()])
-
-    rows = split_classes(labels, val=val) if parts is None else split_parts(labels, parts, val=val)
-    train, test = part(rows[0]), part(rows[2])
-    held = part(rows[1]) if rows[1] is not None else None
-    splits = {"train": train, **({"val": held} if held else {}), "test": test}
-    counts = {
-        "classes": {key: len(split.names) for key, split in splits.items()},
-        "pictures": {key: len(split) for key, split in splits.items()},
-        "single_picture_classes": {key: singles(split.labels) for key, split in splits.items()},
-        "shared_classes": shared(splits),
-    }
-    return Dataset(train, held, test, {**card, **counts})
-
-
-def shared(splits: Mapping[str, Split]) -> dict[str, int]:
-    """How many classes of each split but the first are in an earlier one too."""
-    seen: set[str] = set()
-    counts = {}
-    for key, split in splits.items():
-        counts[key] = len(seen & set(split.names))
-        seen |= set(split.names)
-    return {key: count for key, count in counts.items() if key != "train"}
-
-
-def singles(labels: Tensor) -> int:
-    """How many classes have one picture only (their queries can never be found)."""
-    return int((labels.bincount() == 1).sum())
-
-
 def load(split: Split, rows: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
     """The pictures of these rows as a batch.
 
@@ -242,6 +140,13 @@ def collate(items: Sequence[tuple[Tensor, int, int]]) -> tuple[Tensor, Tensor, T
     """What `load` returns, from a list of items of a split (or of any like sequence)."""
     images, labels, index = zip(*items, strict=True)
     return to_float(torch.stack(images)), torch.tensor(labels), torch.tensor(index)
+
+
+def named_size(spec: str) -> int:
+    """The picture size that a data set's spec names; 0 where it names none."""
+    named = parse(spec).kwargs.get("size")
+    found = number_of(named) if isinstance(named, str) else None
+    return int(found or 0)
 
 
 def to_float(images: Tensor) -> Tensor:

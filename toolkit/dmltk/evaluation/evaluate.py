@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dmltk import seeds
 from dmltk.batch import Batch, Reference
 from dmltk.data.split import Split, load
 from dmltk.evaluation.metrics import first_hits, query_counts
-from dmltk.evaluation.protocols import Embedded, Sides
+from dmltk.evaluation.protocols import Embedded, Sides, against, places
 
 Progress = Callable[[str, int, int], None]
 Evaluation = dict[str, Any]
@@ -38,7 +39,7 @@ class Judge:
     """What an embedder is judged on and by.
 
     Args:
-        split: the pictures.
+        split: the pictures, perhaps with a gallery set apart.
         protocols: by name.
         metrics: callables that return figures by name.
         batch: pictures a pass.
@@ -74,7 +75,8 @@ class Judge:
         ]
         if not attacked or not trials:
             return found
-        unharmed = self._hits(_plain(clean))
+        unharmed = torch.zeros(len(self.split), dtype=torch.bool)
+        unharmed[clean.queries.index] = self._hits(against(clean.queries, clean.gallery))
         for trial in trials:
             adversarial, stats = self.attack(embed, trial, clean)
             for name, protocol in attacked.items():
@@ -82,63 +84,84 @@ class Judge:
                 entry = self._evaluation(
                     trial.name, name, trial.spec, float(trial.attack.threat.largest), sides
                 )
-                lost = unharmed[adversarial.index] & ~self._hits(sides)
-                standing = int(unharmed[adversarial.index].sum())
-                success = int(lost.sum()) / standing if standing else None
+                before = unharmed[adversarial.queries.index]
+                lost = int((before & ~self._hits(sides)).sum())
+                success = lost / int(before.sum()) if before.any() else None
                 found.append({**entry, "attack_stats": {"success": success, **stats}})
         return found
 
     def figures(self, embed: nn.Module) -> dict[str, float | None]:
         """The metrics of the clean split alone."""
         embed.eval()
-        return self._figures(_plain(self.embed(embed)))
+        clean = self.embed(embed)
+        return self._figures(against(clean.queries, clean.gallery))
 
     def embed(self, embed: nn.Module) -> Embedded:
         """The whole split, clean."""
-        parts = []
+        parts, rows = [], []
         with torch.no_grad():
-            for images, _, _ in self._batches("embed", range(len(self.split)), embed):
+            for images, _, index in self._batches("embed", range(len(self.split)), embed):
                 parts.append(embed(images).float().cpu())
-        rows = torch.arange(len(self.split))
-        return Embedded(torch.cat(parts), self.split.labels, rows)
+                rows.append(index.cpu())
+        return self._embedded(parts, rows)
 
     def attack(
         self, embed: nn.Module, trial: Trial, clean: Embedded
     ) -> tuple[Embedded, dict[str, float]]:
         """The attacked rows' embeddings, and what the attack cost.
 
+        Attacks refer to the gallery; a query that is not in it has the index -1 there.
         `lipschitz` is the largest ‖f(x+δ)−f(x)‖₂ / ‖δ‖∞ seen: a lower bound of the local constant.
         """
         parts: list[Tensor] = []
+        rows: list[Tensor] = []
+        gallery = clean.gallery
         stats = {"linf_max": 0.0, "lipschitz": 0.0}
         stats |= dict.fromkeys(("forwards", "backwards", "zero_gradients"), 0)
         for images, labels, index in self._batches(trial.name, self.rows, embed):
-            reference = Reference(
-                clean.embeddings.to(images.device), clean.labels.to(images.device)
-            )
-            batch = Batch(images, labels, index, reference)
+            device = images.device
+            reference = Reference(gallery.embeddings.to(device), gallery.labels.to(device))
+            rows.append(index.cpu())
+            place = places(rows[-1], gallery.index).to(device)
+            batch = Batch(images, labels, place, reference)
             draws = self.generator(trial.name, int(index[0]))
             result = trial.attack(embed, batch, generator=draws)
             with torch.no_grad():
                 parts.append(embed(result.images).float().cpu())
-            moved = (parts[-1] - clean.embeddings[index.cpu()]).norm(dim=1)
+            moved = (parts[-1] - clean.embeddings[rows[-1]]).norm(dim=1)
             steep = moved / result.linf.cpu().clamp_min(torch.finfo(torch.float32).tiny)
             steep = steep.where(result.linf.cpu() > 0, torch.zeros(()))
             stats["linf_max"] = max(stats["linf_max"], float(result.linf.max()))
             stats["lipschitz"] = max(stats["lipschitz"], float(steep.max()))
             for key in ("forwards", "backwards", "zero_gradients"):
                 stats[key] += int(getattr(result, key))
-        rows = torch.as_tensor(self.rows)
-        return Embedded(torch.cat(parts), self.split.labels[rows], rows), stats
+        return self._embedded(parts, rows), stats
+
+    def _embedded(self, parts: Sequence[Tensor], rows: Sequence[Tensor]) -> Embedded:
+        """What was embedded batch by batch, in the order of the split."""
+        index, order = torch.cat(list(rows)).sort()
+        asks = self.split.is_query
+        return Embedded(
+            torch.cat(list(parts))[order],
+            self.split.labels[index],
+            index,
+            None if asks is None else asks[index],
+        )
 
     def _batches(
         self, doing: str, rows: Sequence[int], embed: nn.Module
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Batches of queries, then of what only is gallery: so neither draws for the other."""
         device = next((p.device for p in embed.parameters()), torch.device("cpu"))
-        for first in range(0, len(rows), self.batch):
-            self.progress(doing, first, len(rows))
-            part = load(self.split, list(rows[first : first + self.batch]))
-            yield part[0].to(device), part[1].to(device), part[2].to(device)
+        asked = set(self.split.queries)
+        done = 0
+        for kind in ([r for r in rows if r in asked], [r for r in rows if r not in asked]):
+            for first in range(0, len(kind), self.batch):
+                self.progress(doing, done, len(rows))
+                some = kind[first : first + self.batch]
+                done += len(some)
+                part = load(self.split, some)
+                yield part[0].to(device), part[1].to(device), part[2].to(device)
         self.progress(doing, len(rows), len(rows))
 
     def _evaluation(
@@ -166,9 +189,17 @@ class Judge:
         return first_hits(*_arguments(sides)) == 1
 
 
-def _plain(clean: Embedded) -> Sides:
-    z, y = clean.embeddings, clean.labels
-    return Sides(z, z, y, y, clean.index)
+def attacked_rows(pictures: int, limit: int, seed: int) -> list[int]:
+    """The rows that are attacked, in increasing order: all, or `limit` of them drawn by a seed."""
+    if not 0 < limit < pictures:
+        return list(range(pictures))
+    order = torch.randperm(pictures, generator=seeds.generator(seed, "limit"))
+    return sorted(order[:limit].tolist())
+
+
+def no_draws(name: str, first: int) -> torch.Generator:
+    """The generator of a judge that attacks nothing."""
+    return torch.Generator()
 
 
 def _arguments(sides: Sides) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

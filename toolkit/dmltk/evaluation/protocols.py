@@ -2,7 +2,10 @@
 
 A protocol takes the embeddings of the test split, clean and adversarial, and lays out the two
 sides that the metrics compare. It says in `attacked` which pictures have to be attacked for it:
-`none`, `query` (any of them, each on its own) or `all`.
+`none`, `query` (any queries, each on its own) or `all`.
+
+Where the split sets a gallery apart, its queries stand on one side and its gallery on the other;
+otherwise every picture stands on both, and a query's own row is left out by index.
 """
 
 from __future__ import annotations
@@ -25,11 +28,26 @@ class Embedded:
         embeddings: (N, D).
         labels: (N,) integers.
         index: (N,) each picture's own row in the split; every row at most once.
+        is_query: (N,) bool, which are queries and not of the gallery; None: all are both.
     """
 
     embeddings: Tensor
     labels: Tensor
     index: Tensor
+    is_query: Tensor | None = None
+
+    @property
+    def queries(self) -> Embedded:
+        """The pictures that ask."""
+        return self if self.is_query is None else self._only(self.is_query)
+
+    @property
+    def gallery(self) -> Embedded:
+        """The pictures that are found."""
+        return self if self.is_query is None else self._only(~self.is_query)
+
+    def _only(self, some: Tensor) -> Embedded:
+        return Embedded(self.embeddings[some], self.labels[some], self.index[some])
 
 
 @dataclass(frozen=True)
@@ -69,15 +87,15 @@ class Layout:
 
 
 def clean() -> Layout:
-    """No attack: every test picture is a query against all the others."""
-    return Layout("none", lambda clean, adversarial: _among_themselves(clean))
+    """No attack: every test picture is a query against all the others, or the gallery set apart."""
+    return Layout("none", lambda clean, adversarial: against(clean.queries, clean.gallery))
 
 
 def query() -> Layout:
     """The queries are attacked, the gallery is clean: what a user's upload meets.
 
-    Any part of the pictures may have been attacked; those are the queries. A query's own clean
-    picture is left out of the gallery by index.
+    Any part of the queries may have been attacked; those are asked. A query's own clean picture
+    is left out of the gallery by index.
     """
     return Layout("query", _adversarial_queries)
 
@@ -85,7 +103,7 @@ def query() -> Layout:
 def gallery() -> Layout:
     """The gallery is attacked, the queries are clean: what a poisoned index answers.
 
-    Every test picture stands in the gallery as its adversarial twin; a query's own twin is left
+    Every picture of the gallery is replaced by its adversarial twin; a query's own twin is left
     out by index.
     """
     return Layout("all", _adversarial_gallery)
@@ -99,35 +117,28 @@ def all_() -> Layout:
     return Layout("all", _adversarial_everywhere)
 
 
-def _among_themselves(pictures: Embedded) -> Sides:
-    rows = torch.arange(len(pictures.index))
-    return Sides(pictures.embeddings, pictures.embeddings, pictures.labels, pictures.labels, rows)
+def against(queries: Embedded, gallery: Embedded) -> Sides:
+    """The sides of a retrieval of queries from a gallery, each query's own row left out."""
+    return Sides(
+        queries.embeddings,
+        gallery.embeddings,
+        queries.labels,
+        gallery.labels,
+        places(queries.index.cpu(), gallery.index.cpu()),
+    )
 
 
 def _adversarial_queries(clean: Embedded, adversarial: Embedded | None) -> Sides:
-    attacked = _needed(adversarial, "query")
-    return Sides(
-        attacked.embeddings,
-        clean.embeddings,
-        attacked.labels,
-        clean.labels,
-        _places(attacked.index.cpu(), clean.index.cpu()),
-    )
+    return against(_needed(adversarial, "query").queries, clean.gallery)
 
 
 def _adversarial_gallery(clean: Embedded, adversarial: Embedded | None) -> Sides:
-    attacked = _whole(clean, adversarial, "gallery")
-    return Sides(
-        clean.embeddings,
-        attacked.embeddings,
-        clean.labels,
-        attacked.labels,
-        _places(clean.index.cpu(), attacked.index.cpu()),
-    )
+    return against(clean.queries, _whole(clean, adversarial, "gallery").gallery)
 
 
 def _adversarial_everywhere(clean: Embedded, adversarial: Embedded | None) -> Sides:
-    return _among_themselves(_whole(clean, adversarial, "all"))
+    attacked = _whole(clean, adversarial, "all")
+    return against(attacked.queries, attacked.gallery)
 
 
 def _whole(clean: Embedded, adversarial: Embedded | None, name: str) -> Embedded:
@@ -148,7 +159,7 @@ def _needed(adversarial: Embedded | None, name: str) -> Embedded:
     return adversarial
 
 
-def _places(wanted: Tensor, index: Tensor) -> Tensor:
+def places(wanted: Tensor, index: Tensor) -> Tensor:
     """Where each of `wanted` stands in `index`, -1 where it does not."""
     if len(index) == 0:
         return torch.full_like(wanted, -1)

@@ -12,11 +12,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from dmltk import registry
 from dmltk.atomic import replacing
 from dmltk.cache import cache_dir
 from dmltk.errors import UserError
+from dmltk.spec import parse
 
-__all__ = ["load", "locate", "read", "save"]
+__all__ = ["file_of", "load", "locate", "read", "save"]
 
 PICKLES = (".pt", ".pth", ".bin")
 WRAPPINGS = ("state_dict", "model")
@@ -36,6 +38,20 @@ def locate(where: str) -> Path:
     if is_name:
         raise UserError(f"weights '{where}' are not here; run: dmltk data get {where}")
     raise UserError(f"weights={where}: there is no such file")
+
+
+def file_of(spec: str) -> Path | None:
+    """The file that a model's spec takes weights from; None where it names none.
+
+    Raises:
+        UserError: it names one that is not there.
+    """
+    asked = parse(spec)
+    if asked.name == "run":
+        folder = registry.given("models", asked).get("path")
+        return locate(str(Path(str(folder), "model.safetensors"))) if folder else None
+    named = asked.kwargs.get("weights")
+    return locate(named) if isinstance(named, str) and named else None
 
 
 def read(path: Path) -> dict[str, Tensor]:

@@ -51,6 +51,10 @@ class Reporter:
             self.spoken = now
             self.console.print(f"{doing}: {done}/{total}", highlight=False)
 
+    def say(self, text: str) -> None:
+        """Show a line above the bars."""
+        self.console.print(escape(text), highlight=False)
+
     def warn(self, text: str) -> None:
         """Show a warning above the bars."""
         self.console.print(f"[yellow]warning:[/yellow] {escape(text)}", highlight=False)

@@ -39,11 +39,39 @@ def print_results(results: Mapping[str, Any]) -> None:
         table.add_row(
             row["name"] + (f" ({row['weights']})" if "weights" in row else ""),
             row["protocol"],
-            budget(row["eps"]),
+            budget(row["eps"], row.get("norm")),
             *figures,
             "" if row["attack"] is None else _figure(success),
         )
     out.print(table)
+
+
+def print_bench(results: Mapping[str, Any]) -> None:
+    """The tables at the end of a bench: single attacks, the worst case, the checks."""
+    whole = [entry for entry in results["evaluations"] if not entry.get("standing")]
+    print_results({"evaluations": whole})
+    out = console()
+    worst = Table("worst case", "norm", "ε", "recall@1", "broken", "of", box=None, pad_edge=False)
+    for entry in results["worst_case"]:
+        counts = entry["counts"]
+        name = "all attacks" if entry["suite"] is None else entry["suite"] or "single attacks"
+        figures = _figure(entry["metrics"]["recall@1"]), counts["broken"], counts["queries"]
+        worst.add_row(name, entry["norm"], budget(entry["eps"], entry["norm"]), *map(str, figures))
+    out.print()
+    out.print(worst)
+    for entry in results["scores"]:
+        flag = "; the model has COLLAPSED: the score says nothing" if entry["collapsed"] else ""
+        out.print(
+            f"ERS at {budget(entry['eps'])} ({entry['route']}): {entry['score']:.1f}, clipped"
+            f" {entry['clipped']:.1f}; without an attack {entry['control']['score']:.1f}; clean"
+            f" recall@1 {entry['recall@1']:.3f}{flag}"
+        )
+    checks = Table("check", "", "seen", box=None, pad_edge=False)
+    for check in results["checks"]:
+        mark = "holds" if check["passed"] else "[red]FAILS[/red]"
+        checks.add_row(escape(check["name"]), mark, escape(check["seen"]))
+    out.print()
+    out.print(checks)
 
 
 def _that_fit(names: list[str], width: int, cell: int) -> list[str]:
@@ -58,8 +86,12 @@ def _that_fit(names: list[str], width: int, cell: int) -> list[str]:
     return kept or names[:1]
 
 
-def budget(eps: float) -> str:
-    """A bound in pixel units as n/255."""
+def budget(eps: float, norm: str | None = None) -> str:
+    """A bound as it is read: n/255 in pixel units, a length for l2, `box` where nothing else is."""
+    if norm == "none":
+        return "box"
+    if norm == "l2":
+        return f"{eps:.3g} l2"
     return "0" if eps == 0 else f"{eps * 255:.3g}/255"
 
 
@@ -97,6 +129,12 @@ def print_description(found: Description) -> None:
     out.print(escape(body))
     if found.source:
         out.print(f"Source: {escape(found.source)}")
+    if found.facts:
+        facts = Table("", "", show_header=False, box=None, pad_edge=False)
+        for name, text in found.facts.items():
+            facts.add_row(name, escape(text))
+        out.print()
+        out.print(facts)
     table = Table("argument", "type", "default", "range", "meaning", box=None, pad_edge=False)
     for item in found.parameters:
         cells = (item.name, item.type, item.default, item.range, item.meaning)

@@ -44,7 +44,10 @@ def assemble(flags: Mapping[str, Any]) -> tuple[Config, Path]:
     for kind, spec in config.specs():
         registry.resolve(kind, parse(spec).name)
     if going_on:
-        _same(load(saved, allow), config, out)
+        kept = load(saved, allow)
+        if config.channels_last == "auto":
+            config = msgspec.structs.replace(config, channels_last=kept.channels_last)
+        _same(kept, config, out)
     return config, out
 
 

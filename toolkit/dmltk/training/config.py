@@ -53,8 +53,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         seed: of everything.
         seeds: several, each a run of its own in a sub-folder; `seed` is not used then.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
-        channels_last: keep weights and feature maps in that memory format; faster for some
-            models (EfficientNets on a CPU: twice), slower for others.
+        channels_last: ``on`` keeps weights and feature maps in that memory format: faster for
+            some models (EfficientNets on a CPU: twice), slower for others. ``auto`` times a few
+            passes in both at the start and keeps to the faster; what it took is saved in place of
+            ``auto``. The last bits of a figure hang on the format, and a choice by the clock may
+            fall differently on the same machine an hour later: so ``off`` is the default, that
+            the same command gives the same figures.
     """
 
     pipeline: Pipeline
@@ -85,7 +89,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: Count = 0
     seeds: tuple[Count, ...] = ()
     device: str = "auto"
-    channels_last: bool = False
+    channels_last: Literal["auto", "on", "off"] = "off"
 
     def specs(self) -> Iterator[tuple[str, str]]:
         """Every spec in it with its kind."""

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from dmltk.training.folder import RunFolder
+from dmltk.folder import RunFolder
 
 
 class Logs:

@@ -19,10 +19,10 @@ from dmltk.batch import Batch
 from dmltk.data import loading
 from dmltk.data.split import Split, load
 from dmltk.errors import DmltkError, UserError
+from dmltk.folder import RunFolder
 from dmltk.pipelines.structure import Term
 from dmltk.training import checkpoint
 from dmltk.training.config import Config
-from dmltk.training.folder import RunFolder
 from dmltk.training.logs import Logs
 from dmltk.training.optimizer import Schedule, make_optimizer
 from dmltk.training.parts import Parts

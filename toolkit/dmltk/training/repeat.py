@@ -10,13 +10,17 @@ from typing import Any
 import msgspec
 
 from dmltk.evaluation.evaluate import Progress
+from dmltk.folder import RunFolder, environment
 from dmltk.training.config import Config
-from dmltk.training.folder import RunFolder, environment
 from dmltk.training.run import SCHEMA, prepare, run
 
 
 def repeat(
-    config: Config, folder: RunFolder, progress: Progress, warn: Callable[[str], None]
+    config: Config,
+    folder: RunFolder,
+    progress: Progress,
+    warn: Callable[[str], None],
+    say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Run each seed in a folder of its own; finished ones are not run again.
 
@@ -25,13 +29,16 @@ def repeat(
         folder: of all; ``seed-N`` in it is a whole run.
         progress: told what is going on, how far, of how many.
         warn: told each warning once a run.
+        say: told what the runs choose themselves, the same for all.
 
     Returns:
         What the folder's ``results.json`` holds: each figure's mean, and in ``deviation`` its
         sample standard deviation.
     """
+    first = msgspec.structs.replace(config, seed=config.seeds[0], seeds=())
+    ready = prepare(first, say)
+    config = msgspec.structs.replace(config, channels_last=ready.config.channels_last)
     singles = [msgspec.structs.replace(config, seed=seed, seeds=()) for seed in config.seeds]
-    ready = prepare(singles[0])
     folder.begin()
     folder.write("config.yaml", config.to_yaml())
     surroundings = environment(ready.device, config.seed, ready.dataset.card, None)

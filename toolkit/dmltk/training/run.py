@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 from dmltk import registry, seeds
-from dmltk.convert import number
 from dmltk.data.samplers import BalancedBatches
-from dmltk.data.split import Dataset, Split
+from dmltk.data.split import Dataset, Split, load, named_size
+from dmltk.device import pick_device
 from dmltk.errors import UserError
-from dmltk.evaluation.evaluate import Judge, Progress, Trial
+from dmltk.evaluation.evaluate import Judge, Progress, Trial, attacked_rows, no_draws
+from dmltk.folder import RunFolder, environment
 from dmltk.models import card as model_card
 from dmltk.models import weights
 from dmltk.pipelines.compose import unique_names
 from dmltk.spec import parse
 from dmltk.training import checkpoint
 from dmltk.training.config import Config
-from dmltk.training.folder import RunFolder, environment
+from dmltk.training.layout import choose, seconds
 from dmltk.training.loop import BEST, Score, Trainer
 from dmltk.training.parts import build_parts
 
@@ -32,7 +34,10 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Prepared:
-    """All parts of a run, built; nothing has been trained or written."""
+    """All parts of a run, built; nothing has been trained or written.
+
+    `config` is what was asked for, with what the run chose itself filled in.
+    """
 
     config: Config
     device: torch.device
@@ -44,75 +49,54 @@ class Prepared:
     metrics: list[Any]
 
 
-def pick_device(name: str) -> torch.device:
-    """The device that a name means; ``auto`` is an accelerator where there is one.
-
-    Raises:
-        UserError: for a device that is not there.
-    """
-    if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError):
-        raise UserError(f"there is no device '{name}' here: use --device cpu or auto") from None
-    return device
-
-
-def prepare(config: Config) -> Prepared:
+def prepare(config: Config, say: Callable[[str], None] = lambda _: None) -> Prepared:
     """Build everything a run names, and refuse what cannot be.
+
+    Args:
+        config: what is asked for.
+        say: told what the run chooses itself.
 
     Raises:
         UserError: before any work, naming what, where and what to do.
     """
     device = pick_device(config.device)
-    size = config.size or _size_of(config.dataset)
+    size = config.size or named_size(config.dataset)
     seeds.seed_everything(config.seed, "model")
     embedder = _build_model(config, size)
     pipeline = config.pipeline
     context = {"seed": seeds.derive(config.seed, "norms"), "device": device}
     strategy = registry.build("norms", pipeline.norms, context=context)
     model = strategy.apply(embedder.to(device), pipeline.routes)
-    if config.channels_last:
-        model = model.to(memory_format=torch.channels_last)
     size = size or embedder.size or 0
     dataset = registry.build("datasets", config.dataset, context={"size": size} if size else {})
+    protocols = {parse(spec).name: registry.build("protocols", spec) for spec in config.protocols}
+    _check(config, dataset, protocols)
+    metrics = [registry.build("metrics", spec) for spec in config.metrics]
     sizes = {name: head.out_features for name, head in embedder.heads.items()}
     context = {"eps": config.eps, "num_classes": len(dataset.train.names), "device": device}
     context["seed"] = seeds.derive(config.seed, "losses")
     parts = build_parts(pipeline, {**context, "sizes": sizes})
     parts.losses.to(device)
     parts.objectives.to(device)
-    batches = BalancedBatches(
-        dataset.train.labels,
-        batch=config.batch,
-        per_class=config.per_class,
-        seed=seeds.derive(config.seed, "batches"),
-        with_replacement=config.with_replacement,
-    )
+    bounds = [a.threat.largest for a in parts.attacks.values() if a.threat.norm == "linf"]
+    trials = _trials(config.eval_attacks, max(bounds, default=config.eps))
+    batches = _batches(config, dataset)
+    config = _settled(config, model, load(dataset.train, next(iter(batches)))[0].to(device), say)
+    if config.channels_last == "on":
+        model = model.to(memory_format=torch.channels_last)
     augment = registry.build("augments", config.augment) if config.augment else None
     score = _score(config, dataset.val, model)
     trainer = Trainer(config, model, parts, dataset.train, batches, device, score, augment)
-    bounds = [a.threat.largest for a in parts.attacks.values() if a.threat.norm == "linf"]
-    eps = max(bounds, default=config.eps)
-    if config.patience and dataset.val is None:
-        raise UserError(
-            f"patience={config.patience} needs validation classes: write --dataset"
-            f" {config.dataset}{',' if ':' in config.dataset else ':'}val=.2"
-        )
-    protocols = {parse(spec).name: registry.build("protocols", spec) for spec in config.protocols}
-    _check_limit(config, protocols, len(dataset.test))
-    metrics = [registry.build("metrics", spec) for spec in config.metrics]
-    trials = _trials(config.eval_attacks, eps)
     trainer.rehearse()
     return Prepared(config, device, dataset, model, trainer, trials, protocols, metrics)
 
 
 def run(
-    config: Config, folder: RunFolder, progress: Progress, warn: Callable[[str], None]
+    config: Config,
+    folder: RunFolder,
+    progress: Progress,
+    warn: Callable[[str], None],
+    say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Train, judge and write everything a run leaves.
 
@@ -121,6 +105,7 @@ def run(
         folder: where to; a checkpoint in it is gone on from.
         progress: told what is going on, how far, of how many.
         warn: told each warning once.
+        say: told what the run chooses itself.
 
     Returns:
         What ``results.json`` holds.
@@ -134,9 +119,11 @@ def run(
     with warnings.catch_warnings():
         warnings.simplefilter("once", UserWarning)
         warnings.showwarning = note
-        ready = prepare(config)
+        ready = prepare(config, say)
+        config = ready.config
+        _warn_of_seen_classes(ready.dataset)
         surroundings = environment(
-            ready.device, config.seed, ready.dataset.card, _weights_file(config)
+            ready.device, config.seed, ready.dataset.card, weights.file_of(config.model)
         )
         folder.begin()
         folder.write("config.yaml", config.to_yaml())
@@ -157,12 +144,45 @@ def run(
     return results
 
 
+def _settled(
+    config: Config, model: Any, images: torch.Tensor, say: Callable[[str], None]
+) -> Config:
+    """The same, with ``channels_last=auto`` replaced by what is faster here."""
+    if config.channels_last != "auto":
+        return config
+    amp = torch.bfloat16 if config.amp == "bf16" else None
+    choice = choose(model, images, functools.partial(seconds, amp=amp))
+    say(str(choice))
+    return msgspec.structs.replace(config, channels_last=choice.channels_last)
+
+
+def _batches(config: Config, dataset: Dataset) -> BalancedBatches:
+    return BalancedBatches(
+        dataset.train.labels,
+        batch=config.batch,
+        per_class=config.per_class,
+        seed=seeds.derive(config.seed, "batches"),
+        with_replacement=config.with_replacement,
+    )
+
+
+def _warn_of_seen_classes(dataset: Dataset) -> None:
+    shared = dataset.card.get("shared_classes")
+    seen = shared.get("test", 0) if isinstance(shared, Mapping) else 0
+    if seen:
+        warnings.warn(
+            f"{seen} of {len(dataset.test.names)} test classes were seen in training: recall is"
+            " not of new classes",
+            stacklevel=2,
+        )
+
+
 def _score(config: Config, val: Split | None, model: Any) -> Score | None:
     """Recall@1 on the validation classes, where there are some."""
     if val is None:
         return None
     recall = registry.build("metrics", "recall:ks=[1]")
-    judge = Judge(val, {}, [recall], config.batch, (), _no_draws, lambda *_: None)
+    judge = Judge(val, {}, [recall], config.batch, (), no_draws, lambda *_: None)
     return lambda: judge.figures(model.at("main"))["recall@1"]
 
 
@@ -181,7 +201,7 @@ def _evaluations(ready: Prepared, folder: RunFolder, progress: Progress) -> list
         found = [{**e, "weights": "best"} for e in best] + [{**e, "weights": kept} for e in found]
         kept = "best"
     embedder = ready.model.merge("main")
-    offered = _model_context(config, config.size or _size_of(config.dataset))
+    offered = _model_context(config, config.size or named_size(config.dataset))
     card = {
         **model_card(embedder, config.model, offered),
         "dmltk": "1",
@@ -201,12 +221,12 @@ def _evaluations(ready: Prepared, folder: RunFolder, progress: Progress) -> list
 
 
 def judge(ready: Prepared, progress: Progress) -> Judge:
-    """The judge of a run's test split."""
+    """The judge of a run's test split; a gallery set apart is attacked where a protocol asks."""
     config, test = ready.config, ready.dataset.test
-    rows: Sequence[int] = range(len(test))
-    if 0 < config.limit < len(test):
-        order = torch.randperm(len(test), generator=seeds.generator(config.seed, "limit"))
-        rows = sorted(order[: config.limit].tolist())
+    queries = test.queries
+    rows = [queries[i] for i in attacked_rows(len(queries), config.limit, config.seed)]
+    if any(protocol.attacked == "all" for protocol in ready.protocols.values()):
+        rows = list(range(len(test)))
     return Judge(
         test,
         ready.protocols,
@@ -225,22 +245,6 @@ def _settings(specs: Sequence[str], metrics: Sequence[Any]) -> dict[str, Any]:
         for spec, metric in zip(specs, metrics, strict=True)
         if dataclasses.is_dataclass(metric) and not isinstance(metric, type)
     }
-
-
-def _no_draws(name: str, first: int) -> torch.Generator:
-    return torch.Generator()
-
-
-def _weights_file(config: Config) -> Path | None:
-    named = parse(config.model).kwargs.get("weights")
-    return weights.locate(named) if isinstance(named, str) and named else None
-
-
-def _size_of(dataset: str) -> int:
-    """The picture size that a data set's spec names; 0 where it names none."""
-    named = parse(dataset).kwargs.get("size")
-    found = number(named) if isinstance(named, str) else None
-    return int(found or 0)
 
 
 def _model_context(config: Config, size: int) -> dict[str, Any]:
@@ -266,12 +270,16 @@ def _trials(specs: Sequence[str], eps: float) -> list[Trial]:
     ]
 
 
-def _check_limit(config: Config, protocols: dict[str, Any], pictures: int) -> None:
-    if not 0 < config.limit < pictures:
-        return
-    whole = [name for name, protocol in protocols.items() if protocol.attacked == "all"]
-    if whole:
+def _check(config: Config, dataset: Dataset, protocols: Mapping[str, Any]) -> None:
+    """Refuse what the data set does not allow."""
+    if config.patience and dataset.val is None:
         raise UserError(
-            f"protocol '{whole[0]}' attacks all {pictures} test pictures and cannot go with"
-            f" --limit {config.limit}: use --protocol query"
+            f"patience={config.patience} needs validation classes: write --dataset"
+            f" {config.dataset}{',' if ':' in config.dataset else ':'}val=.2"
+        )
+    whole = [name for name, protocol in protocols.items() if protocol.attacked == "all"]
+    if whole and 0 < config.limit < len(dataset.test.queries):
+        raise UserError(
+            f"protocol '{whole[0]}' attacks all {len(dataset.test)} test pictures and cannot go"
+            f" with --limit {config.limit}: use --protocol query"
         )
