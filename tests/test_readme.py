@@ -8,7 +8,9 @@ from pathlib import Path
 
 import click
 import pytest
+from dmltk.bench.assemble import assemble as assemble_bench
 from dmltk.cli import cli
+from dmltk.cli.bench import bench
 from dmltk.cli.run import run
 from dmltk.pipelines import build, from_yaml
 from dmltk.training.assemble import assemble
@@ -75,3 +77,5 @@ def test_every_printed_command_is_understood(line: str, tmp_path: Path) -> None:
         if any("my_package" in attack for attack in flags["attack"]):
             pytest.skip("an example of somebody else's package")
         assemble(flags)
+    if command is bench:
+        assemble_bench({**inner.params, "out": str(tmp_path / "b")})

@@ -13,8 +13,9 @@ import torch
 from torch import Generator, Tensor
 
 from dmltk.attacks.gallery import Gallery, distances
-from dmltk.attacks.probe import Probe
+from dmltk.attacks.probe import Objective, Probe
 from dmltk.attacks.ranking import QueryMoves
+from dmltk.attacks.targets import check
 from dmltk.batch import Batch
 from dmltk.errors import UserError
 
@@ -25,8 +26,10 @@ class _Labelled:
     def __init__(self, gallery: Gallery, batch: Batch, goal: str) -> None:
         if batch.labels is None:
             raise UserError(f"{goal} needs labels: give the batch its labels")
+        labels = batch.labels.to(gallery.labels.device)
+        check(labels, gallery.labels)
         self.gallery = gallery
-        same = gallery.labels == batch.labels.to(gallery.labels.device)[:, None]
+        same = gallery.labels == labels[:, None]
         self.mates, self.foes = same & gallery.others, ~same & gallery.others
 
     def figures(self, z: Tensor) -> dict[str, Tensor]:
@@ -59,7 +62,7 @@ class Ltm:
     person re-identification, as PGD
     """
 
-    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> _Margin:
+    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
         """Notes which items are of the picture's class."""
         return _Margin(Gallery.of(probe, batch, "ltm"), batch, "ltm")
 
@@ -77,13 +80,13 @@ class _Toward(_Labelled):
 class Gtm:
     """Greedy top-1 misranking: towards the nearest item of another class than the first one's.
 
-    loss = d(q, u), u the nearest clean item whose class is not that of the clean top-1. Reports
-    `recall`.
+    loss = d(q, u), u the nearest clean item whose class is not that of the clean top-1; where all
+    items are of one class, the nearest. Reports `recall`.
 
     Source: Zhou and Patel 2022, Enhancing adversarial robustness for deep metric learning
     """
 
-    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> _Toward:
+    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
         """Finds the item, once."""
         gallery = Gallery.of(probe, batch, "gtm")
         first = gallery.labels[gallery.nearest(gallery.others)]
@@ -112,7 +115,7 @@ class Gtt:
     Source: Zhou and Patel 2022, Enhancing adversarial robustness for deep metric learning
     """
 
-    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> _Pushed:
+    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
         """Finds the clean top-1, once."""
         gallery = Gallery.of(probe, batch, "gtt")
         return _Pushed(gallery, gallery.nearest(gallery.others)[:, None], False)

@@ -14,6 +14,12 @@ from dmltk.errors import UserError
 
 __all__ = ["Gallery", "distances", "share_nearer"]
 
+CELLS = 1 << 26
+"""Most numbers that a gradient of distances holds at once: pictures times items times dimensions.
+
+On a GPU torch's own backward of cdist takes them all, and fails beyond 2^31.
+"""
+
 
 @dataclass(frozen=True)
 class Gallery:
@@ -41,7 +47,8 @@ class Gallery:
             goal: for the errors.
 
         Raises:
-            UserError: no reference, no index, or a reference without another item.
+            UserError: no reference, no index, an index beyond the reference, or a reference
+                without another item.
         """
         if batch.reference is None:
             raise UserError(f"{goal} ranks a reference: give the batch one")
@@ -54,6 +61,11 @@ class Gallery:
         double = batch.images.dtype == torch.float64
         pool = batch.reference.embeddings.to(device, torch.float64 if double else torch.float32)
         index = batch.index.to(device)
+        if int(index.max()) >= len(pool):
+            raise UserError(
+                f"{goal} was given row {int(index.max())} as a picture's own and the reference has"
+                f" {len(pool)}: number rows from 0, -1 for a picture that is not in it"
+            )
         clean: Tensor = pool[index] if bool((index >= 0).all()) else probe.embed(batch.images)
         others = index[:, None] != torch.arange(len(pool), device=device)
         if not bool(others.any(1).all()):
@@ -62,8 +74,9 @@ class Gallery:
         return cls(pool, others, clean, labels)
 
     def order(self, allowed: Tensor) -> Tensor:
-        """(N, G) rows from the nearest clean one on; those not allowed stand last."""
-        return distances(self.clean, self.pool).masked_fill(~allowed, math.inf).argsort(1)
+        """(N, G) rows from the nearest clean one on, the lower first of two; the barred last."""
+        found = distances(self.clean, self.pool).masked_fill(~allowed, math.inf)
+        return found.argsort(dim=1, stable=True)
 
     def nearest(self, allowed: Tensor) -> Tensor:
         """(N,) the nearest clean row among the allowed."""
@@ -87,7 +100,7 @@ class Gallery:
                 f"{goal} asks for {count} items and the reference has {most} beside the picture:"
                 " ask for fewer"
             )
-        within = max(count, int(share * most))
+        within = max(count, int(share * most + 1e-9))
         order = self.order(self.others)[:, :within]
         keys = torch.rand(order.shape, generator=generator, dtype=torch.float64)
         return order.gather(1, keys.argsort(1)[:, :count].to(order.device))
@@ -108,4 +121,9 @@ def share_nearer(distance: Tensor, bound: Tensor, allowed: Tensor, *, ties: bool
 
 def distances(z: Tensor, pool: Tensor) -> Tensor:
     """(N, G) Euclidean distances; their gradient at zero is zero."""
-    return torch.cdist(z, pool, compute_mode="donot_use_mm_for_euclid_dist")
+    rows = max(1, CELLS // max(1, z.numel()))
+    parts = [
+        torch.cdist(z, part, compute_mode="donot_use_mm_for_euclid_dist")
+        for part in pool.split(rows)
+    ]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)

@@ -14,8 +14,9 @@ from msgspec import Meta
 from torch import Generator, Tensor
 
 from dmltk.attacks.gallery import Gallery, distances, share_nearer
-from dmltk.attacks.probe import Probe
+from dmltk.attacks.probe import Objective, Probe
 from dmltk.batch import Batch
+from dmltk.errors import UserError
 
 Count = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(gt=0, le=1)]
@@ -116,7 +117,7 @@ class QaUp(_Ranked):
     up: ClassVar[bool] = True
     count: Count = 1
 
-    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> QueryMoves:
+    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
         """Draws the candidates, once."""
         gallery = Gallery.of(probe, batch, self.name)
         chosen = gallery.draw(self.count, self._share(), generator, self.name)
@@ -179,9 +180,7 @@ class SpQaUp(QaUp):
     name: ClassVar[str] = "sp-qa-up"
     xi: Annotated[float, Meta(ge=0)] = 100.0
 
-    def prepare(  # type: ignore[override]
-        self, probe: Probe, batch: Batch, generator: Generator
-    ) -> _KeepingFriends:
+    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
         """Draws the candidates and finds the neighbours, once."""
         return _keeping(self, probe, batch, generator)
 
@@ -204,9 +203,7 @@ class SpQaDown(QaDown):
     name: ClassVar[str] = "sp-qa-down"
     xi: Annotated[float, Meta(ge=0)] = 100.0
 
-    def prepare(  # type: ignore[override]
-        self, probe: Probe, batch: Batch, generator: Generator
-    ) -> _KeepingFriends:
+    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
         """Draws the candidates and finds what is to stay, once."""
         return _keeping(self, probe, batch, generator)
 
@@ -214,12 +211,17 @@ class SpQaDown(QaDown):
 def _keeping(
     goal: SpQaUp | SpQaDown, probe: Probe, batch: Batch, generator: Generator
 ) -> _KeepingFriends:
-    """Friends are the nearest items that are no candidates."""
+    """Friends are the nearest items that are no candidates; fewer than five where there are."""
     gallery = Gallery.of(probe, batch, goal.name)
     chosen = gallery.draw(goal.count, goal._share(), generator, goal.name)
     free = gallery.others.scatter(1, chosen, False)
     kept = min(FRIENDS, int(free.sum(1).min()))
-    friends = gallery.order(free)[:, :kept] if kept else chosen
+    if kept == 0:
+        raise UserError(
+            f"{goal.name} keeps items beside its candidates and the reference has none left: ask"
+            " for fewer candidates, or give it a larger reference"
+        )
+    friends = gallery.order(free)[:, :kept]
     return _KeepingFriends(
         QueryMoves(gallery, chosen, goal.up), QueryMoves(gallery, friends, True), goal.xi
     )
@@ -229,8 +231,9 @@ def _keeping(
 class CaUp(_Ranked):
     """Candidate attack, raise: the picture climbs in the lists of queries that it is far from.
 
-    loss = mean over queries q and items x of [d(q, c) - d(q, x)]+, c the attacked picture and the
-    queries drawn from the reference. Reports `prank`, the share of items nearer than c.
+    loss = mean over queries q and items x of [d(q, c) - d(q, x)]+, c the attacked picture, the
+    queries drawn from the reference and x neither of the two. Reports `prank`, the share of items
+    nearer than c.
 
     Args:
         count: queries a picture.
@@ -242,7 +245,7 @@ class CaUp(_Ranked):
     up: ClassVar[bool] = True
     count: Count = 1
 
-    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> _CandidateMoves:
+    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
         """Draws the queries, once."""
         gallery = Gallery.of(probe, batch, self.name)
         queries = gallery.draw(self.count, self._share(), generator, self.name)
@@ -253,8 +256,9 @@ class CaUp(_Ranked):
 class CaDown(CaUp):
     """Candidate attack, lower: the picture falls in the lists of queries that it is near to.
 
-    loss = mean over queries q and items x of [d(q, x) - d(q, c)]+, c the attacked picture and the
-    queries drawn from its nearest. Reports `prank`, the share of items nearer than c.
+    loss = mean over queries q and items x of [d(q, x) - d(q, c)]+, c the attacked picture, the
+    queries drawn from its nearest and x neither of the two. Reports `prank`, the share of items
+    nearer than c.
 
     Args:
         count: queries a picture.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from dmltk.cli.bench import bench
 from dmltk.cli.data import data
 from dmltk.cli.doctor import doctor
 from dmltk.cli.list import list_
@@ -22,10 +23,11 @@ def cli(debug: bool) -> None:
     \b
     dmltk run                                        train MDProp on drawn glyphs, then judge it
     dmltk run --attack mtax --bn kway --loss multisimilarity
+    dmltk bench --model run:runs/mdprop-glyphs --dataset glyphs
     dmltk list attacks
     dmltk show attack mtax
     """
 
 
-for command in (run, list_, show, data, doctor):
+for command in (run, bench, list_, show, data, doctor):
     cli.add_command(command)

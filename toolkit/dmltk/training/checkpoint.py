@@ -97,6 +97,25 @@ def load(
     Raises:
         DmltkError: where files are there but none can be read.
     """
+    found = _last_whole(folder)
+    if found is None:
+        return None
+    tensors, state = found
+    _put_back(tensors, modules, optimizer)
+    return state
+
+
+def read_module(folder: Path, name: str) -> dict[str, Tensor] | None:
+    """One module's tensors of the last whole checkpoint; None where there is no checkpoint.
+
+    Raises:
+        DmltkError: where files are there but none can be read.
+    """
+    found = _last_whole(folder)
+    return None if found is None else dict(_under(found[0], f"{name}."))
+
+
+def _last_whole(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     torn: list[str] = []
     for path in (folder / NAME, folder / PREVIOUS):
         if not path.exists():
@@ -104,12 +123,9 @@ def load(
         try:
             with safe_open(path, "pt") as file:
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-                state = json.loads(file.metadata()["state"])
+                return tensors, json.loads(file.metadata()["state"])
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             torn.append(f"{path.name} ({error})")
-            continue
-        _put_back(tensors, modules, optimizer)
-        return state
     if torn:
         raise DmltkError(f"no checkpoint in {folder} can be read: {'; '.join(torn)}")
     return None

@@ -1,0 +1,1 @@
+"""How an existing embedding model breaks: suites of attacks, worst cases, sanity checks."""
