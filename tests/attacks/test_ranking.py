@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import dmltk
 import pytest
 import torch
 from dmltk import Batch, Reference, UserError, registry
-from dmltk.attacks import Attack, Probe, Threat, pgd
+from dmltk.attacks import Attack, Probe, Threat, build, pgd
+from dmltk.attacks import gallery as galleries
 from dmltk.attacks.gallery import Gallery
-from hypothesis import given
+from dmltk.evaluation.metrics import first_hits
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 QUERY = ("qa-up", "qa-down", "sp-qa-up", "sp-qa-down")
@@ -175,6 +178,10 @@ def test_small_galleries_and_single_pictures_give_defined_results(name, gallery,
     """PITFALLS 21: galleries of 1, 2 and 99; a batch of one."""
     net = net.double()
     batch = ready(make, net, gallery, pictures=1)
+    if gallery == 2 and name.startswith("sp"):
+        with pytest.raises(UserError, match="ask for fewer candidates"):
+            registry.build("goals", name).prepare(Probe(net), batch, gen())
+        return
     loss = registry.build("goals", name).prepare(Probe(net), batch, gen())
     z = net(batch.images)
     assert torch.isfinite(loss(z)).all() and loss(z).shape == (1,)
@@ -197,6 +204,7 @@ def test_duplicates_give_finite_gradients(name, net, make, gen):
     z = batch.reference.embeddings[:4].clone().requires_grad_()
     (grad,) = torch.autograd.grad(loss(z).sum(), z)
     assert grad.isfinite().all()
+    assert all(value.isfinite().all() for value in loss.figures(z).values())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -222,6 +230,188 @@ def test_a_picture_without_a_row_meets_the_whole_gallery(net, make, gen):
     gallery = Gallery.of(Probe(net), outside, "x")
     assert gallery.others.all()
     assert torch.allclose(gallery.clean, net(batch.images))
+    drawn = gallery.draw(9, 1.0, gen(), "x")
+    assert all(sorted(row.tolist()) == list(range(9)) for row in drawn)
+
+
+@st.composite
+def lists(draw: st.DrawFn) -> tuple[Batch, torch.Tensor, int]:
+    """Whole numbers, so that ties and duplicates abound; rows of their own, or none."""
+    dim, items = draw(st.integers(1, 3)), draw(st.integers(2, 9))
+    point = st.lists(st.integers(-2, 2), min_size=dim, max_size=dim)
+    pool = torch.tensor(draw(st.lists(point, min_size=items, max_size=items))).double()
+    labels = torch.tensor(draw(st.lists(st.integers(0, 3), min_size=items, max_size=items)))
+    index = draw(st.lists(st.integers(-1, items - 1), min_size=1, max_size=4))
+    clean, own = pool[index].clone(), labels[index].clone()
+    for place in [i for i, row in enumerate(index) if row < 0]:
+        clean[place] = torch.tensor(draw(point)).double()
+        own[place] = draw(st.integers(0, 3))
+    assume(len(labels.unique()) > 1)
+    z = torch.tensor(draw(st.lists(point, min_size=len(index), max_size=len(index)))).double()
+    batch = Batch(clean[:, :, None, None], own, torch.tensor(index), Reference(pool, labels))
+    return batch, z, draw(st.integers(0, 99))
+
+
+def flat(images):
+    return images.flatten(1)
+
+
+@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("name", NAMES)
+@given(given=lists())
+def test_every_goal_is_its_row_of_the_table_also_where_items_are_tied(name, given):
+    batch, z, seed = given
+    pool, labels = batch.reference.embeddings, batch.reference.labels.tolist()
+    goal = registry.build("goals", name)
+    if name.startswith("sp") and len(pool) < 4:
+        return
+    loss = goal.prepare(Probe(flat), batch, torch.Generator().manual_seed(seed))
+    values, figures = loss(z).tolist(), {k: v.tolist() for k, v in loss.figures(z).items()}
+    whole = Gallery.of(Probe(flat), batch, name)
+    drawn = whole.draw(1, 1.0 if name.endswith("up") else 0.01,
+                       torch.Generator().manual_seed(seed), name)  # fmt: skip
+    for i, own in enumerate(batch.index.tolist()):
+        clean, label = flat(batch.images)[i], int(batch.labels[i])
+        rest = [x for x in range(len(pool)) if x != own]
+        near = sorted(rest, key=lambda x, c=clean: (d(c, pool[x]), x))
+        mates = [d(z[i], pool[x]) for x in rest if labels[x] == label]
+        foes = [d(z[i], pool[x]) for x in rest if labels[x] != label]
+        pick = int(drawn[i, 0])
+        assert pick in rest and (name.endswith("up") or pick == near[0])
+        up = name.endswith("up")
+        if name in QUERY:
+            twin = query_loss(z[i], pool, own, [pick], up)
+            assert figures["prank"][i] == pytest.approx(query_rank(z[i], pool, own, [pick], up))
+            if name.startswith("sp"):
+                kept = [x for x in near if x != pick][: loss.friends.chosen.shape[1]]
+                twin += 100 * query_loss(z[i], pool, own, kept, True)
+                ranks = query_rank(z[i], pool, own, kept, True)
+                assert figures["prank_kept"][i] == pytest.approx(ranks)
+        elif name in CANDIDATE:
+            gaps = [d(pool[pick], z[i]) - d(pool[pick], pool[x]) for x in rest if x != pick]
+            twin = sum(hinge(g if up else -g) for g in gaps) / max(len(gaps), 1)
+            ahead = sum(g > 0 or (g == 0 and not up) for g in gaps) / max(len(gaps), 1)
+            assert figures["prank"][i] == pytest.approx(ahead)
+        elif name == "gtt":
+            twin = query_loss(z[i], pool, own, [near[0]], False)
+            bound = d(z[i], pool[near[0]])
+            ahead = sum(d(z[i], pool[x]) <= bound for x in rest if x != near[0])
+            assert figures["retained"][i] == (ahead < 4)
+        else:
+            foreign = [x for x in near if labels[x] != labels[near[0]]] or near
+            twin = d(z[i], pool[foreign[0]])
+            if name == "ltm":
+                twin = hinge(max(foes, default=0) - min(mates, default=0))
+            infinite = float("inf")
+            recall = min(mates, default=infinite) < min(foes, default=infinite)
+            assert figures["recall"][i] == recall
+        assert values[i] == pytest.approx(twin, abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("name", ["ltm", "gtm", "misrank"])
+@given(given=lists())
+def test_reported_recall_is_that_of_the_metric(name, given):
+    """Ties count against the model in both; who is alone in its class is not found."""
+    batch, z, _ = given
+    try:
+        loss = registry.build("goals", name).prepare(Probe(flat), batch, torch.Generator())
+    except UserError as error:
+        assert "no other class" in str(error)
+        return
+    whole = batch.reference
+    ranks = first_hits(z, whole.embeddings, batch.labels, whole.labels, batch.index)
+    assert torch.equal(loss.figures(z)["recall"], (ranks == 1).double())
+
+
+def test_the_older_goals_report_cosine_and_shift(net, make, gen):
+    net = net.double()
+    batch = ready(make, net, 9)
+    z = 2 * torch.randn(4, 6, dtype=torch.float64, generator=gen(2))
+    clean = net(batch.images).detach()
+    flee = registry.build("goals", "flee").prepare(Probe(net), batch, gen())
+    moved = [d(a, b) for a, b in zip(z, clean, strict=True)]
+    assert flee.figures(z)["shift"].tolist() == pytest.approx(moved)
+    tma = registry.build("goals", "tma").prepare(Probe(net), batch, gen(1))
+    for a, aim, found in zip(z, tma.aims, tma.figures(z)["cosine"], strict=True):
+        zero = torch.zeros(6)
+        cosine = sum(x * y for x, y in zip(a.tolist(), aim.tolist(), strict=True))
+        assert found.item() == pytest.approx(cosine / d(a, zero) / d(aim, zero))
+    bare = build("stax", eps=0.1)(net, replace(batch, reference=None), generator=gen())
+    assert bare.figures is None
+
+
+def test_distances_taken_in_parts_have_the_same_values_and_gradients(monkeypatch, gen):
+    """PITFALLS 28: on a GPU the gradient of cdist holds every difference at once."""
+    pool = torch.randn(11, 5, dtype=torch.float64, generator=gen())
+    z = pool[:3].clone().requires_grad_()
+    weights = torch.randn(3, 11, dtype=torch.float64, generator=gen(1))
+    found = []
+    for cells in (1 << 26, 60, 1):
+        monkeypatch.setattr(galleries, "CELLS", cells)
+        value = galleries.distances(z, pool)
+        (grad,) = torch.autograd.grad((value * weights).sum(), z)
+        found.append((value.detach(), grad))
+    for value, grad in found[1:]:
+        assert torch.equal(value, found[0][0])
+        assert torch.allclose(grad, found[0][1], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_ranking_goal_lacks_is_said(name, net, make, gen):
+    """PITFALLS 13: checked before running, with the reason."""
+    batch = ready(make, net.double(), 9)
+    one = replace(batch.reference, labels=torch.zeros(9, dtype=torch.long))
+    cases = [
+        (replace(batch, reference=None), "give the batch one"),
+        (replace(batch, index=None), "by index"),
+        (replace(batch, index=torch.tensor([0, 1, 2, 9])), "row 9 .* the reference has 9"),
+    ]
+    if name in ("ltm", "gtm"):
+        cases += [(replace(batch, labels=None), "needs labels")]
+        alike = torch.zeros(4, dtype=torch.long)
+        cases += [(replace(batch, labels=alike, reference=one), "no other class")]
+    for lacking, said in cases:
+        with pytest.raises(UserError, match=said):
+            Attack(registry.build("goals", name), pgd())(net, lacking, generator=gen())
+    if name in (*QUERY, *CANDIDATE):
+        with pytest.raises(UserError, match="asks for 9 items and the reference has 8"):
+            registry.build("goals", name, count=9).prepare(Probe(net), batch, gen())
+        with pytest.raises(UserError, match="count"):
+            registry.build("goals", f"{name}:0")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_ranking_attack_is_named_described_and_by_default_pgd(name):
+    for kind in ("attack", "goal"):
+        shown = dmltk.describe(kind, name)
+        assert shown.source and len(shown.summary) > 20
+        assert all(parameter.meaning for parameter in shown.parameters)
+    attack = build(f"{name}:steps=3,eps=.1")
+    assert attack == Attack(registry.build("goals", name), pgd(3), Threat(0.1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_draws_of_a_ranking_attack_follow_from_its_generator(name, net, make, gen):
+    net = net.double()
+    batch = ready(make, net, 24)
+    attack = build(f"{name}:steps=2")
+    one, same = (attack(net, batch, generator=gen(5)).images for _ in range(2))
+    assert torch.equal(one, same)
+
+
+@pytest.mark.parametrize("name", ["ca-down", "qa-down", "sp-qa-down", "ltm", "gtm", "gtt"])
+def test_without_draws_a_picture_is_attacked_alike_whatever_its_batch_mates(name, net, make, gen):
+    """The nearest one per cent of a small gallery is the nearest item: nothing is left to draw."""
+    net = net.double()
+    batch = ready(make, net, 24)
+    attack = build(f"{name}:steps=3,start=0")
+    found = attack(net, batch, generator=gen()).images
+    for rows in ([2], [3, 1], [1, 0, 2]):
+        some = replace(batch, images=batch.images[rows], labels=batch.labels[rows],
+                       index=batch.index[rows])  # fmt: skip
+        alone = attack(net, some, generator=gen()).images
+        assert torch.allclose(alone, found[rows], rtol=0, atol=1e-9)
 
 
 def test_target_hits_are_the_targets_nearer_than_the_clean_nearest(net, make, gen):

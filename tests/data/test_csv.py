@@ -152,7 +152,7 @@ def test_lines_that_cannot_be_used_are_told_in_one_pass(listed) -> None:
         "e.png,v,test,1 2 3\nf.png,v,test,5 5 5 9\ng.png,v,test,a b c d\nh.png,v,test,-1 0 4 4\n"
     )
     said = complaint(listed(text))
-    assert "line 3 (split 'tset' is none of train, val, test)" in said
+    assert "line 3 (split 'tset' is none of train, val, test, query, gallery)" in said
     assert "line 4 (2 fields for 4 columns), line 5 (no path), line 6 (no label)" in said
     assert said.count("is not 'left top right bottom'") == 3
     assert "line 8 (box '5 5 5 9' is empty)" in said
