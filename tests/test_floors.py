@@ -12,7 +12,7 @@ from .distributions import answer
 ROOT = Path(__file__).parent.parent / "toolkit" / "dmltk"
 FLOORS = (
     ("errors", "spec", "cache", "atomic"),
-    ("batch", "convert", "registry", "description", "seeds", "device", "folder"),
+    ("batch", "convert", "registry", "description", "seeds", "device", "folder", "notes"),
     ("attacks", "losses", "norms", "models", "data"),
     ("pipelines",),
     ("evaluation",),

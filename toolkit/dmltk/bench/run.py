@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +20,7 @@ from dmltk.bench.worst import worst_case
 from dmltk.errors import UserError
 from dmltk.folder import RunFolder, environment
 from dmltk.models import weights
+from dmltk.notes import noted
 
 SCHEMA = 1
 
@@ -44,18 +44,10 @@ def run(
     Returns:
         What ``results.json`` holds.
     """
-    noted: list[str] = []
-
-    def note(message: Warning | str, *_: Any, **__: Any) -> None:
-        noted.append(str(message))
-        warn(str(message))
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("once", UserWarning)
-        warnings.showwarning = note
+    with noted(warn) as notes:
         ready = prepare(config, routed)
         for reason in ready.plan.left_out:
-            note(reason)
+            notes(reason)
         surroundings = environment(
             ready.device, config.seed, ready.dataset.card, weights.file_of(config.model)
         )
@@ -63,14 +55,14 @@ def run(
         folder.begin()
         folder.write("config.yaml", config.to_yaml())
         folder.write_json("environment.json", surroundings)
-        found = _attacked(ready, folder, progress, note)
+        found = _attacked(ready, folder, progress, notes)
         results = {
             "schema": SCHEMA,
             "kind": "bench",
             "config": config.to_dict(),
             "environment": surroundings,
             **found,
-            "warnings": noted,
+            "warnings": notes.kept,
         }
     folder.write_json("results.json", results)
     shutil.rmtree(folder.file("state"), ignore_errors=True)

@@ -21,6 +21,7 @@ from dmltk.evaluation.evaluate import Judge, Progress, Trial, attacked_rows, no_
 from dmltk.folder import RunFolder, environment
 from dmltk.models import card as model_card
 from dmltk.models import weights
+from dmltk.notes import noted
 from dmltk.pipelines.compose import unique_names
 from dmltk.spec import parse
 from dmltk.training import checkpoint
@@ -81,7 +82,7 @@ def prepare(config: Config, say: Callable[[str], None] = lambda _: None) -> Prep
     bounds = [a.threat.largest for a in parts.attacks.values() if a.threat.norm == "linf"]
     trials = _trials(config.eval_attacks, max(bounds, default=config.eps))
     batches = _batches(config, dataset)
-    config = _settled(config, model, load(dataset.train, next(iter(batches)))[0].to(device), say)
+    config = _settled(config, model, dataset, batches, say)
     if config.channels_last == "on":
         model = model.to(memory_format=torch.channels_last)
     augment = registry.build("augments", config.augment) if config.augment else None
@@ -110,15 +111,7 @@ def run(
     Returns:
         What ``results.json`` holds.
     """
-    noted: list[str] = []
-
-    def note(message: Warning | str, *_: Any, **__: Any) -> None:
-        noted.append(str(message))
-        warn(str(message))
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("once", UserWarning)
-        warnings.showwarning = note
+    with noted(warn) as notes:
         ready = prepare(config, say)
         config = ready.config
         _warn_of_seen_classes(ready.dataset)
@@ -138,19 +131,24 @@ def run(
             "metrics": _settings(config.metrics, ready.metrics),
             "evaluations": _evaluations(ready, folder, progress),
             "worst_case": [],
-            "warnings": noted,
+            "warnings": notes.kept,
         }
     folder.write_json("results.json", results)
     return results
 
 
 def _settled(
-    config: Config, model: Any, images: torch.Tensor, say: Callable[[str], None]
+    config: Config,
+    model: Any,
+    dataset: Dataset,
+    batches: BalancedBatches,
+    say: Callable[[str], None],
 ) -> Config:
     """The same, with ``channels_last=auto`` replaced by what is faster here."""
     if config.channels_last != "auto":
         return config
     amp = torch.bfloat16 if config.amp == "bf16" else None
+    images = load(dataset.train, next(iter(batches)))[0].to(next(model.parameters()).device)
     choice = choose(model, images, functools.partial(seconds, amp=amp))
     say(str(choice))
     return msgspec.structs.replace(config, channels_last=choice.channels_last)
