@@ -151,3 +151,11 @@ def test_an_attack_on_the_centres_loses_classes(net, make, gen, loss, n):
     clean, lost = goal(net(batch.images)), goal(net(found.images))
     assert (found.loss < found.start_loss).all() and (lost < clean).all()
     assert (lost < 0).sum() > (clean < 0).sum() or n == 1
+
+
+def test_centres_are_not_rounded_under_autocast():
+    batch, _ = drawn(6, 3, [0, 1, 2, 0, 1, 2], torch.float32)
+    plain = Prototype().prepare(Probe(lambda x: x), batch, torch.Generator())
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = Prototype().prepare(Probe(lambda x: x), batch, torch.Generator())
+    assert torch.equal(plain.own, cast.own) and torch.equal(plain.centres, cast.centres)

@@ -96,7 +96,7 @@ class Stadv:
     """
 
     steps: Steps = 50
-    tau: Radius = 0.1
+    tau: Radius = 1.0
     lr: Size = 0.05
     start: Radius = 0.0
     select: ClassVar[str] = "best"

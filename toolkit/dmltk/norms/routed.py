@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.variable import Variable
 
 from dmltk.errors import DmltkError, unknown
+from dmltk.norms.selection import check_activations
 from dmltk.norms.tensors import Holder, Slot, Statistics, Tables, with_statistics
 
 __all__ = ["MAIN", "RouteView", "RoutedEmbedder"]
@@ -226,7 +227,16 @@ class RoutedEmbedder(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         self._at_home("a copy")
-        return self.__dict__.copy()
+        return super().__getstate__()
+
+    def add_module(self, name: str, module: nn.Module | None) -> None:
+        """As of any module; conversions of layers put the embedder back with it.
+
+        Raises:
+            UserError: the conversion lost activations.
+        """
+        super().add_module(name, module)
+        check_activations(self.embedder)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """As of any module: the embedder's own keys, and `sets.…` for the other sets."""

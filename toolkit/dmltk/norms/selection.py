@@ -10,9 +10,10 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from dmltk.errors import UserError
 from dmltk.norms.tensors import Slot
 
-__all__ = ["KINDS", "Layers", "Private", "normalizers", "slots"]
+__all__ = ["KINDS", "Layers", "Private", "check_activations", "normalizers", "slots"]
 
 Layers = Literal["bn", "ln", "gn", "all"]
 Private = Literal["all", "affine", "stats"]
@@ -74,6 +75,21 @@ def slots(embedder: nn.Module, found: dict[str, nn.Module], private: Private) ->
         Slot(stock.get(key, ".".join(where[0])), tuple(where), kinds[key])
         for key, where in places.items()
     ]
+
+
+def check_activations(embedder: nn.Module) -> None:
+    """Look for what torch's conversion to SyncBatchNorm makes of timm's norms with an activation.
+
+    Raises:
+        UserError: a batch norm holds an activation that it does not call.
+    """
+    for path, module in embedder.named_modules():
+        held = module.children() if type(module) is nn.SyncBatchNorm else ()
+        if any(not isinstance(part, nn.Identity) for part in held):
+            raise UserError(
+                f"batch norm '{path}' lost its activation when torch made it a SyncBatchNorm:"
+                " convert a fresh embedder with timm.layers.convert_sync_batchnorm"
+            )
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Any, bool]]:

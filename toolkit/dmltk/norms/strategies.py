@@ -14,7 +14,7 @@ from dmltk import seeds
 from dmltk.errors import UserError
 from dmltk.norms.noise import Amount, Noise, by_route
 from dmltk.norms.routed import MAIN, RoutedEmbedder
-from dmltk.norms.selection import Layers, Private, normalizers, slots
+from dmltk.norms.selection import Layers, Private, check_activations, normalizers, slots
 from dmltk.norms.tensors import Slot
 
 __all__ = ["Dual", "KWay", "NormStrategy", "Shared"]
@@ -57,7 +57,7 @@ class Shared:
         Raises:
             UserError: the embedder has routes already, or a route's name is malformed.
         """
-        _without_routes(embedder)
+        _convertible(embedder)
         return RoutedEmbedder(embedder, self.map_routes(routes), frozen=self.frozen)
 
 
@@ -87,7 +87,7 @@ class _Private:
         Raises:
             UserError: nothing to select, an embedder that has routes already, or a malformed name.
         """
-        _without_routes(embedder)
+        _convertible(embedder)
         mapped = self.map_routes(routes)
         others = [name for name in dict.fromkeys(mapped.values()) if name != MAIN]
         noises = self._noises(mapped)
@@ -203,6 +203,9 @@ def _with_main(routes: Sequence[str]) -> list[str]:
     return list(dict.fromkeys((MAIN, *routes)))
 
 
-def _without_routes(embedder: nn.Module) -> None:
+def _convertible(embedder: nn.Module) -> None:
     if any(isinstance(module, RoutedEmbedder) for module in embedder.modules()):
         raise UserError("this embedder has routes already; merge one first, or apply once")
+    if "_orig_mod" in embedder._modules:
+        raise UserError("this embedder is compiled already; give it routes first, then compile it")
+    check_activations(embedder)
