@@ -12,7 +12,7 @@ from .distributions import answer
 ROOT = Path(__file__).parent.parent / "toolkit" / "dmltk"
 FLOORS = (
     ("errors", "spec", "cache", "atomic"),
-    ("batch", "convert", "registry", "description", "seeds", "device", "folder", "notes"),
+    ("batch", "convert", "registry", "description", "seeds", "device", "folder", "notes", "stored"),
     ("attacks", "losses", "norms", "models", "data"),
     ("pipelines",),
     ("evaluation",),
@@ -78,6 +78,8 @@ COMMANDS = (
     ["list", "attacks", "--json"],
     ["run", "--help"],
     ["run", "--attack", "stx"],
+    ["bench", "--help"],
+    ["bench", "--model", "smallconv", "--dataset", "glyphs", "--suite", "quik"],
 )
 
 

@@ -337,7 +337,8 @@ def test_flee_needs_a_flow_at_the_start(net, batch, gen):
 def test_a_solver_that_needs_no_ball_is_composed_without_one(spec, solver):
     assert build(spec) == Attack(Stax(), solver, BOX)
     assert build("misrank", solver=solver).threat == BOX
-    assert build(f"{spec},norm=linf").threat == Threat()
+    with pytest.raises(UserError, match="keeps to no linf ball: write norm=none"):
+        build(f"{spec},norm=linf")
     assert build("stax", solver=pgd()).threat == Threat()
 
 

@@ -65,7 +65,7 @@ class Means(nn.Module):
 class Shift:
     """Adds a little of its own draws to each picture, and remembers what it got and made."""
 
-    threat = SimpleNamespace(largest=0.1)
+    threat = SimpleNamespace(largest=0.1, norm="linf")
 
     def __post_init__(self) -> None:
         self.batches: list[Batch] = []

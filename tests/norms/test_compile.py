@@ -87,10 +87,16 @@ def gradients(model: nn.Module) -> dict[str, Tensor]:
     return {k: p.grad for k, p in model.named_parameters() if p.grad is not None}
 
 
-WAYS = [whole, the_embedder, views, within_contexts, switching_inside]
+WAYS = [
+    (whole, True),
+    (the_embedder, True),
+    (the_embedder, False),
+    *(pytest.param(w, True, marks=pytest.mark.slow) for w in (views, within_contexts)),
+    pytest.param(switching_inside, True, marks=pytest.mark.slow),
+]
 
 
-@pytest.mark.parametrize(("way", "mode"), [*((way, True) for way in WAYS), (the_embedder, False)])
+@pytest.mark.parametrize(("way", "mode"), WAYS)
 def test_compiled_routes_are_the_uncompiled_ones(
     build: Callable[..., RoutedEmbedder], pictures: Pictures, way: Any, mode: bool
 ) -> None:
@@ -107,6 +113,7 @@ def test_compiled_routes_are_the_uncompiled_ones(
         assert same(state(plain), state(compiled))
 
 
+@pytest.mark.slow
 def test_a_compiled_transformer_that_recomputes_keeps_its_routes(
     build: Callable[..., RoutedEmbedder], pictures: Pictures
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from dmltk import pipelines
 from dmltk.errors import UserError
 from dmltk.pipelines import Branch, Pipeline, Ramp, Term
+from dmltk.pipelines.compose import unique_names
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -211,3 +212,22 @@ def test_a_file_does_not_shadow_a_registered_name(
 def test_tags_in_yaml_run_nothing() -> None:
     with pytest.raises(UserError):
         pipelines.from_yaml("!!python/object/apply:os.system ['true']")
+
+
+@pytest.mark.parametrize(
+    ("specs", "names"),
+    [
+        (["mtax", "mtax:targets=5"], ["mtax", "mtax2"]),
+        (
+            ["torchattacks:pgd", "torchattacks:pgd,steps=3"],
+            ["torchattacks-pgd", "torchattacks-pgd2"],
+        ),
+        (
+            ["torchattacks:PGD", "my-plugin/pgd", "some.module:Attack"],
+            ["torchattacks-pgd", "pgd", "attack"],
+        ),
+        (["pgd:3", "pgd:.1"], ["pgd", "pgd2"]),
+    ],
+)
+def test_specs_get_short_names_that_differ(specs: list[str], names: list[str]) -> None:
+    assert unique_names(specs) == names

@@ -129,7 +129,7 @@ def auto(folder: Path, measure: Measure, mode: str = "new", **given: Any) -> lis
     work = repeat if config.seeds else run
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dmltk.training.run.seconds", measure)
-        work(config, RunFolder(out, mode), lambda *_: None, lambda _: None, said.append)  # type: ignore[arg-type]
+        work(config, RunFolder(out, mode), lambda *_: None, lambda _: None, said.append)
     return said
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from dmltk import models, pipelines
+from dmltk import models, pipelines, stored
 from dmltk.cli.run import run as command
 from dmltk.errors import DmltkError, UserError
 from dmltk.evaluation.metrics import first_hits
@@ -483,9 +483,9 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path) -> None:
         raise SafetensorError("I/O error: No space left on device")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint, "save_file", full)
+        patch.setattr(stored, "save_file", full)
         with pytest.raises(DmltkError, match="make room and use --resume"):
-            checkpoint.write(tmp_path / "r" / checkpoint.NAME, {"a": torch.zeros(1)}, {})
+            stored.write(tmp_path / "r" / checkpoint.NAME, {"a": torch.zeros(1)}, {})
     assert (tmp_path / "r" / checkpoint.NAME).read_bytes() == before
     assert not [p for p in (tmp_path / "r").iterdir() if p.name.startswith(".")]
 

@@ -61,6 +61,30 @@ def structure(value: Any, cls: type[Structure], where: str) -> Structure:
     return msgspec.convert(_checked(value, cls, where), cls)
 
 
+def same(saved: msgspec.Struct, asked: msgspec.Struct, what: str) -> None:
+    """Refuse to go on with something under other settings than it was begun with.
+
+    Args:
+        saved: its settings.
+        asked: those wanted now, of the same class.
+        what: names it in the message, such as "the run in runs/st".
+
+    Raises:
+        UserError: names the first setting that differs.
+    """
+    for field in msgspec.structs.fields(saved):
+        was, now = getattr(saved, field.name), getattr(asked, field.name)
+        if was != now:
+            raise UserError(
+                f"--resume goes on with {what}, whose {field.name} is {_short(was)}, not"
+                f" {_short(now)}: leave the flag out, or use another --out"
+            )
+
+
+def _short(value: Any) -> str:
+    return "another" if isinstance(value, msgspec.Struct) else f"'{value}'"
+
+
 def _checked(value: Any, annotation: Any, where: str) -> Any:
     """The same value with every leaf converted; structs become mappings of checked fields."""
     structs = [m for m in _members(annotation) if _is_struct(m)]

@@ -44,9 +44,10 @@ class Goal(Protocol):
 class Solver(Protocol):
     """How the allowed pictures are searched.
 
-    Three attributes may be declared: `start = 0` for a start at the clean pictures,
-    `select = "best"` where each picture's best iterate is returned, and `gradient_free = True`
-    where only losses are asked for, so that a model without a gradient will do.
+    Four attributes may be declared: `start = 0` for a start at the clean pictures,
+    `select = "best"` where each picture's best iterate is returned, `gradient_free = True`
+    where only losses are asked for, so that a model without a gradient will do, and `needs_norm`
+    where it works under a threat of that norm alone.
     """
 
     def __call__(
@@ -115,6 +116,12 @@ class Attack:
             raise UserError(
                 f"the goal {type(self.goal).__name__.lower()} has no gradient at the clean "
                 "pictures: take a solver with a random start, such as pgd"
+            )
+        needed = getattr(self.solver, "needs_norm", self.threat.norm)
+        if self.threat.norm != needed:
+            raise UserError(
+                f"{type(self.solver).__name__.lower()} keeps to no {self.threat.norm} ball:"
+                f" write norm={needed}"
             )
         if getattr(self.goal, "joint", False):
             self._check_joint()

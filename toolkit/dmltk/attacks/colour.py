@@ -11,7 +11,6 @@ from torch import Generator, Tensor
 
 from dmltk.attacks.probe import Probe
 from dmltk.attacks.solvers import Best
-from dmltk.attacks.spatial import check_box
 from dmltk.attacks.threat import Threat
 from dmltk.errors import UserError
 
@@ -52,7 +51,6 @@ class Colour:
         self, probe: Probe, images: Tensor, threat: Threat, generator: Generator
     ) -> Tensor:
         """Adversarial pictures (N, C, H, W) in [0, 1]."""
-        check_box("colour", threat)
         channels = images.shape[1]
         if channels == 1 and self.weights == "convex":
             raise UserError(

@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 from torch.nn import functional
 
 from dmltk.attacks.probe import Objective, Probe
+from dmltk.attacks.targets import by_class, places
 from dmltk.batch import Batch
 from dmltk.errors import UserError
 
@@ -53,10 +54,13 @@ class Prototype:
         labels = batch.labels.to(batch.images.device)
         pool = batch.reference.embeddings.to(batch.images.device, torch.float64)
         rows = batch.reference.labels.to(batch.images.device)
-        classes, member, sizes = torch.unique(rows, return_inverse=True, return_counts=True)
-        _check(classes, labels)
-        sums = pool.new_zeros(len(classes), pool.shape[1]).index_add_(0, member, pool)
-        place = torch.searchsorted(classes, labels)
+        classes, sizes, sums = by_class(pool, rows)
+        if len(classes) < 2:
+            raise UserError(
+                "prototype needs two classes or more and the reference has one: give it a"
+                " reference with other classes"
+            )
+        place = places(labels, classes, "prototype")
         own_sum, own_size = sums[place], sizes[place]
         if self.leave_out:
             own = _own_rows(batch, labels, rows) & (own_size > 1)[:, None]
@@ -95,20 +99,6 @@ class _Loss:
             return own - logits.scatter(1, self.place[:, None], -math.inf).amax(1)
         logits = logits.scatter(1, self.place[:, None], own[:, None])
         return -functional.cross_entropy(logits, self.place, reduction="none")
-
-
-def _check(classes: Tensor, labels: Tensor) -> None:
-    if len(classes) < 2:
-        raise UserError(
-            "prototype needs two classes or more and the reference has one: give it a reference "
-            "with other classes"
-        )
-    absent = labels[~torch.isin(labels, classes)]
-    if len(absent):
-        raise UserError(
-            f"the reference has no picture of class {int(absent[0])}: prototype needs one that "
-            "holds the class of every picture attacked"
-        )
 
 
 def _own_rows(batch: Batch, labels: Tensor, rows: Tensor) -> Tensor:

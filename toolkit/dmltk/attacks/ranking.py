@@ -93,11 +93,36 @@ class _CandidateMoves:
 
 @dataclass(frozen=True)
 class _Ranked:
-    name: ClassVar[str]
-    up: ClassVar[bool]
+    """Draws items of the reference; what moves, and whether it is to rise, is the goal's own."""
 
-    def _share(self) -> float:
-        return 1.0 if self.up else getattr(self, "top", 1.0)
+    name: ClassVar[str]
+    moves: ClassVar[type[QueryMoves | _CandidateMoves]]
+    up: ClassVar[bool]
+    count: Count = 1
+
+    @property
+    def share(self) -> float:
+        """Of the reference, nearest first, from which items are drawn."""
+        return 1.0
+
+    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
+        """Draws the candidates, or the queries, once."""
+        gallery = Gallery.of(probe, batch, self.name)
+        chosen = gallery.draw(self.count, self.share, generator, self.name)
+        return self.moves(gallery, chosen, self.up)
+
+
+@dataclass(frozen=True)
+class _Lowered(_Ranked):
+    """Draws from the nearest items."""
+
+    up: ClassVar[bool] = False
+    top: Share = 0.01
+
+    @property
+    def share(self) -> float:
+        """Of the reference, nearest first, from which items are drawn."""
+        return self.top
 
 
 @dataclass(frozen=True)
@@ -114,18 +139,12 @@ class QaUp(_Ranked):
     """
 
     name: ClassVar[str] = "qa-up"
+    moves: ClassVar[type[QueryMoves]] = QueryMoves
     up: ClassVar[bool] = True
-    count: Count = 1
-
-    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
-        """Draws the candidates, once."""
-        gallery = Gallery.of(probe, batch, self.name)
-        chosen = gallery.draw(self.count, self._share(), generator, self.name)
-        return QueryMoves(gallery, chosen, self.up)
 
 
 @dataclass(frozen=True)
-class QaDown(QaUp):
+class QaDown(_Lowered, QaUp):
     """Query attack, lower: move the query away from candidates of its own neighbourhood.
 
     loss = mean over candidates c and items x of [d(q, x) - d(q, c)]+, the candidates drawn from
@@ -139,8 +158,6 @@ class QaDown(QaUp):
     """
 
     name: ClassVar[str] = "qa-down"
-    up: ClassVar[bool] = False
-    top: Share = 0.01
 
 
 class _KeepingFriends:
@@ -164,7 +181,28 @@ class _KeepingFriends:
 
 
 @dataclass(frozen=True)
-class SpQaUp(QaUp):
+class _Keeping(_Ranked):
+    """Keeps the nearest items that are no candidates; fewer than five where there are."""
+
+    xi: Annotated[float, Meta(ge=0)] = 100.0
+
+    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
+        """Draws the candidates and finds what is to stay, once."""
+        gallery = Gallery.of(probe, batch, self.name)
+        chosen = gallery.draw(self.count, self.share, generator, self.name)
+        free = gallery.others.scatter(1, chosen, False)
+        kept = min(FRIENDS, int(free.sum(1).min()))
+        if kept == 0:
+            raise UserError(
+                f"{self.name} keeps items beside its candidates and the reference has none left:"
+                " ask for fewer candidates, or give it a larger reference"
+            )
+        friends = QueryMoves(gallery, gallery.order(free)[:, :kept], True)
+        return _KeepingFriends(QueryMoves(gallery, chosen, self.up), friends, self.xi)
+
+
+@dataclass(frozen=True)
+class SpQaUp(_Keeping, QaUp):
     """Semantics-preserving query attack, raise: as qa-up, while the nearest items stay on top.
 
     loss = qa-up(candidates) + xi * qa-up(the five nearest items). robrank raises xi with the
@@ -178,15 +216,10 @@ class SpQaUp(QaUp):
     """
 
     name: ClassVar[str] = "sp-qa-up"
-    xi: Annotated[float, Meta(ge=0)] = 100.0
-
-    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
-        """Draws the candidates and finds the neighbours, once."""
-        return _keeping(self, probe, batch, generator)
 
 
 @dataclass(frozen=True)
-class SpQaDown(QaDown):
+class SpQaDown(_Keeping, QaDown):
     """Semantics-preserving query attack, lower: as qa-down, while other near items stay on top.
 
     loss = qa-down(candidates) + xi * qa-up(five more of the nearest). robrank raises xi with the
@@ -201,30 +234,6 @@ class SpQaDown(QaDown):
     """
 
     name: ClassVar[str] = "sp-qa-down"
-    xi: Annotated[float, Meta(ge=0)] = 100.0
-
-    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
-        """Draws the candidates and finds what is to stay, once."""
-        return _keeping(self, probe, batch, generator)
-
-
-def _keeping(
-    goal: SpQaUp | SpQaDown, probe: Probe, batch: Batch, generator: Generator
-) -> _KeepingFriends:
-    """Friends are the nearest items that are no candidates; fewer than five where there are."""
-    gallery = Gallery.of(probe, batch, goal.name)
-    chosen = gallery.draw(goal.count, goal._share(), generator, goal.name)
-    free = gallery.others.scatter(1, chosen, False)
-    kept = min(FRIENDS, int(free.sum(1).min()))
-    if kept == 0:
-        raise UserError(
-            f"{goal.name} keeps items beside its candidates and the reference has none left: ask"
-            " for fewer candidates, or give it a larger reference"
-        )
-    friends = gallery.order(free)[:, :kept]
-    return _KeepingFriends(
-        QueryMoves(gallery, chosen, goal.up), QueryMoves(gallery, friends, True), goal.xi
-    )
 
 
 @dataclass(frozen=True)
@@ -242,18 +251,12 @@ class CaUp(_Ranked):
     """
 
     name: ClassVar[str] = "ca-up"
+    moves: ClassVar[type[_CandidateMoves]] = _CandidateMoves
     up: ClassVar[bool] = True
-    count: Count = 1
-
-    def prepare(self, probe: Probe, batch: Batch, generator: Generator) -> Objective:
-        """Draws the queries, once."""
-        gallery = Gallery.of(probe, batch, self.name)
-        queries = gallery.draw(self.count, self._share(), generator, self.name)
-        return _CandidateMoves(gallery, queries, self.up)
 
 
 @dataclass(frozen=True)
-class CaDown(CaUp):
+class CaDown(_Lowered, CaUp):
     """Candidate attack, lower: the picture falls in the lists of queries that it is near to.
 
     loss = mean over queries q and items x of [d(q, x) - d(q, c)]+, c the attacked picture, the
@@ -268,5 +271,3 @@ class CaDown(CaUp):
     """
 
     name: ClassVar[str] = "ca-down"
-    up: ClassVar[bool] = False
-    top: Share = 0.01

@@ -58,7 +58,6 @@ class Rotation:
         self, probe: Probe, images: Tensor, threat: Threat, generator: Generator
     ) -> Tensor:
         """Adversarial pictures (N, C, H, W) in [0, 1]."""
-        check_box("rotation", threat)
         best = Best()
         best.see(images, probe.loss(images))
         for degrees, right, down in self.grid():
@@ -110,7 +109,6 @@ class Stadv:
         self, probe: Probe, images: Tensor, threat: Threat, generator: Generator
     ) -> Tensor:
         """Adversarial pictures (N, C, H, W) in [0, 1]."""
-        check_box("stadv", threat)
         if self.steps == 0:
             return images
         best, adv = Best(), images
@@ -137,19 +135,6 @@ class Stadv:
         shape = (1, 2, *images.shape[2:])
         drawn = torch.rand(shape, dtype=images.dtype, generator=generator) * 2 - 1
         return (drawn * self.start).to(images.device).repeat(len(images), 1, 1, 1)
-
-
-def check_box(solver: str, threat: Threat) -> None:
-    """Refuses a ball: what this solver finds would leave it.
-
-    Raises:
-        UserError: for any norm but `none`.
-    """
-    if threat.norm != "none":
-        raise UserError(
-            f"{solver} keeps to no {threat.norm} ball of radius eps: write norm=none, which leaves "
-            "only the box [0, 1]"
-        )
 
 
 def moved(

@@ -62,14 +62,43 @@ def nearest(z: Tensor, labels: Tensor, pool: Tensor, pool_labels: Tensor, count:
     """
     labels, pool_labels = labels.to(z.device), pool_labels.to(z.device)
     check(labels, pool_labels, count)
-    classes, member, sizes = torch.unique(pool_labels, return_inverse=True, return_counts=True)
-    sums = torch.zeros(len(classes), pool.shape[1], dtype=torch.float64, device=z.device)
-    centres = sums.index_add_(0, member, pool.double()) / sizes[:, None]
+    classes, sizes, sums = by_class(pool.to(z.device), pool_labels)
+    centres = sums / sizes[:, None]
     own = labels[:, None] == classes
     distance = torch.cdist(z.double(), centres, compute_mode="donot_use_mm_for_euclid_dist")
     order = distance.masked_fill(own, math.inf).argsort(dim=1, stable=True)
     place = torch.arange(count, device=z.device) % (~own).sum(1)[:, None]
     return centres[order.gather(1, place)].to(z.dtype)
+
+
+def by_class(pool: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The classes of a pool.
+
+    Args:
+        pool: (M, D) embeddings.
+        labels: (M,) their labels, on the same device.
+
+    Returns:
+        (K,) labels in order, (K,) how many there are of each, and (K, D) float64 sums of each.
+    """
+    classes, member, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
+    sums = pool.new_zeros((len(classes), pool.shape[1]), dtype=torch.float64)
+    return classes, sizes, sums.index_add_(0, member, pool.double())
+
+
+def places(labels: Tensor, classes: Tensor, goal: str) -> Tensor:
+    """(N,) where each picture's class stands among the classes (in order).
+
+    Raises:
+        UserError: a class that is not among them.
+    """
+    absent = labels[~torch.isin(labels, classes)]
+    if len(absent):
+        raise UserError(
+            f"the reference has no picture of class {int(absent[0])}: {goal} needs one that holds"
+            " the class of every picture attacked"
+        )
+    return torch.searchsorted(classes, labels)
 
 
 def check(labels: Tensor, pool: Tensor, count: int = 1) -> None:

@@ -53,7 +53,7 @@ def assemble(flags: Mapping[str, Any]) -> tuple[Config, Path]:
     config = convert.structure(data, Config, "bench")
     _names(config)
     if kept is not None:
-        _same(kept, config, out)
+        convert.same(kept, config, f"the bench in {out}")
     return config, out
 
 
@@ -69,16 +69,6 @@ def _names(config: Config) -> None:
     ):
         for spec in specs:
             registry.resolve(kind, parse(spec).name)
-
-
-def _same(saved: Config, asked: Config, out: Path) -> None:
-    for field in msgspec.structs.fields(Config):
-        was, now = getattr(saved, field.name), getattr(asked, field.name)
-        if was != now:
-            raise UserError(
-                f"--resume goes on with the bench in {out}, whose {field.name} is '{was}',"
-                f" not '{now}': leave the flag out, or use another --out"
-            )
 
 
 def _folder(data: Mapping[str, Any]) -> Path:

@@ -13,17 +13,22 @@ from torch import Tensor, nn
 from dmltk import seeds
 from dmltk.batch import Batch, Reference
 from dmltk.bench.plan import Task
-from dmltk.bench.state import Outcome, State
+from dmltk.bench.state import COUNTERS, Outcome, State
+from dmltk.bench.worst import Struck
 from dmltk.data.split import Split, load
 from dmltk.errors import DmltkError
 from dmltk.evaluation.metrics import first_hits
 from dmltk.evaluation.protocols import Embedded, places
 
-__all__ = ["Engine", "Victim"]
+__all__ = ["AttackFailed", "Engine", "Victim"]
 
 Progress = Callable[[str, int, int], None]
 EXAMPLES = 4
 """Most pictures a batch keeps of queries that it made miss."""
+
+
+class AttackFailed(DmltkError):
+    """An attack that died; the bench goes on without it."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class Engine:
         state: what was found so far.
         progress: told what is going on, how far, of how many.
         save: told the task, the rows and the adversarial pictures of each batch.
-        broken: by suite and norm, which pictures have been made to miss; filled as it goes.
+        struck: which queries each task made miss; filled as it goes.
         found: (N,) which queries are found clean.
         counted: (N,) which queries have a mate to be found.
     """
@@ -73,8 +78,7 @@ class Engine:
     state: State
     progress: Progress
     save: Callable[[Task, Tensor, Tensor], None] | None = None
-    broken: dict[tuple[str, str], Tensor] = field(default_factory=dict)
-
+    struck: list[Struck] = field(default_factory=list)
     found: Tensor = field(init=False, repr=False)
     counted: Tensor = field(init=False, repr=False)
 
@@ -90,33 +94,43 @@ class Engine:
         """The rank of each query's first hit in the clean gallery; 0 where it has no mate."""
         return self.victim.ranks(index, embeddings, self.split.labels[index])
 
-    def hits(self, outcome: Outcome) -> tuple[Tensor, Tensor]:
-        """The queries of an outcome, and whether each is still found."""
-        asked = torch.isin(outcome.index, torch.as_tensor(self.rows))
-        index = outcome.index[asked]
-        return index, self.ranks(index, outcome.embeddings[asked]) == 1
+    def batch_of(self, source: Victim, rows: Sequence[int]) -> Batch:
+        """Pictures as a model's attacks take them: the reference is its own clean gallery."""
+        device = _device(source.embed)
+        images, labels, index = load(self.split, rows)
+        gallery = source.clean.gallery
+        reference = Reference(gallery.embeddings.to(device), gallery.labels.to(device))
+        own = places(index, gallery.index)
+        return Batch(images.to(device), labels.to(device), own.to(device), reference)
 
     def __call__(self, task: Task) -> Outcome | None:
         """Run a task, or take up what is kept of it; None where no query is left for it.
 
         Raises:
-            DmltkError: the attack failed.
+            AttackFailed: the attack did.
+            DmltkError: what it found cannot be kept.
         """
-        place = (task.suite, task.attack.threat.norm)
-        broken = self.broken.setdefault(place, torch.zeros(len(self.split), dtype=torch.bool))
-        rows = list(self.rows)
-        if task.standing:
-            rows = [row for row in rows if self.found[row] and not broken[row]]
-        elif any(layout.attacked == "all" for layout in task.protocols.values()):
-            rows = list(range(len(self.split)))
-        if not rows:
-            return None
-        outcome = self.state.load(task.key)
-        if outcome is None:
-            outcome = self._run(task, rows)
-        index, hit = self.hits(outcome)
-        broken[index[~hit]] = True
+        rows = self._rows(task)
+        outcome = (self.state.load(task.key) or self._run(task, rows)) if rows else None
+        self.struck.append(self._struck(task, outcome))
         return outcome
+
+    def _rows(self, task: Task) -> list[int]:
+        if task.standing:
+            own = [s for s in self.struck if (s.suite, s.norm) == (task.suite, task.norm)]
+            broken = {row for one in own for row in one.index[~one.hit].tolist()}
+            return [row for row in self.rows if self.found[row] and row not in broken]
+        if any(layout.attacked == "all" for layout in task.protocols.values()):
+            return list(range(len(self.split)))
+        return list(self.rows)
+
+    def _struck(self, task: Task, outcome: Outcome | None) -> Struck:
+        index, hit = torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.bool)
+        if outcome is not None:
+            asked = torch.isin(outcome.index, torch.as_tensor(self.rows))
+            index = outcome.index[asked]
+            hit = self.ranks(index, outcome.embeddings[asked]) == 1
+        return Struck(task.suite, task.norm, task.eps, index, hit)
 
     def _run(self, task: Task, rows: list[int]) -> Outcome:
         parts: list[Outcome] = []
@@ -139,36 +153,33 @@ class Engine:
         source = self.surrogate if task.transfer else self.victim
         if source is None:
             raise DmltkError(f"{task.name} is made on a surrogate, and there is none")
-        device = _device(source.embed)
-        images, labels, index = (part.to(device) for part in load(self.split, rows))
-        gallery = source.clean.gallery
-        reference = Reference(gallery.embeddings.to(device), gallery.labels.to(device))
+        batch, index = self.batch_of(source, rows), torch.as_tensor(rows)
         draws = seeds.generator(self.seed, "bench", task.spec, task.eps, rows[0])
-        own = places(index.cpu(), gallery.index).to(device)
-        batch = Batch(images, labels, own, reference)
         with warnings.catch_warnings(record=True) as noted:
             warnings.simplefilter("always", UserWarning)
-            result = task.attack(source.embed, batch, generator=draws)
+            try:
+                result = task.attack(source.embed, batch, generator=draws)
+            except DmltkError as error:
+                raise AttackFailed(str(error)) from error
         adversarial = result.images.to(_device(self.victim.embed))
         with torch.no_grad():
             embeddings = self.victim.embed(adversarial).float().cpu()
         if self.save is not None:
-            self.save(task, index.cpu(), result.images.cpu())
-        clean = self.victim.clean.embeddings[index.cpu()]
-        figures = {} if task.transfer else _figures(result, clean.to(device), embeddings.to(device))
-        examples, shown = self._examples(task, images, result.images, index.cpu(), embeddings)
+            self.save(task, index, result.images.cpu())
+        figures: dict[str, Tensor] = {}
+        if not task.transfer:
+            before = self.victim.clean.embeddings[index].to(adversarial.device)
+            figures = _figures(result, before, embeddings.to(adversarial.device))
+        examples, shown = self._examples(task, batch.images, result.images, index, embeddings)
         return Outcome(
-            index=index.cpu(),
+            index=index,
             embeddings=embeddings,
             linf=result.linf.float().cpu(),
             l2=result.l2.float().cpu(),
             figures={name: value.float().cpu() for name, value in figures.items()},
             examples=examples,
             example_rows=shown,
-            counters={
-                name: int(getattr(result, name))
-                for name in ("forwards", "backwards", "zero_gradients")
-            },
+            counters={name: int(getattr(result, name)) for name in COUNTERS},
             notes=tuple(dict.fromkeys(str(warning.message) for warning in noted)),
         )
 

@@ -15,7 +15,8 @@ from dmltk.bench.engine import Victim
 from dmltk.bench.plan import Task
 from dmltk.bench.state import Outcome
 from dmltk.data.split import Split
-from dmltk.evaluation.metrics import first_hits, query_counts
+from dmltk.evaluation.evaluate import measured, of_split
+from dmltk.evaluation.metrics import first_hits
 from dmltk.evaluation.protocols import Embedded, Sides, clean, query
 
 __all__ = ["Ledger", "queries_csv"]
@@ -42,9 +43,12 @@ class Ledger:
     def clean_entries(self, queries: Tensor) -> list[dict[str, Any]]:
         """The whole clean split, and the queries alone before any attack: the control."""
         head = {"suite": None, "name": "clean", "attack": None, "eps": 0.0, "norm": None}
-        asked = self._only(queries, self.clean.embeddings[queries])
+        asked = of_split(self.split, queries, self.clean.embeddings[queries])
         sides = {"clean": clean()(self.clean), "query": query()(self.clean, asked)}
-        return [{**head, **self._entry(name, both)} for name, both in sides.items()]
+        return [
+            {**head, **measured(self.metrics, both, name, self.route)}
+            for name, both in sides.items()
+        ]
 
     def entries(self, task: Task, outcome: Outcome) -> list[dict[str, Any]]:
         """One entry a protocol; of a standing attack only its counts."""
@@ -53,39 +57,21 @@ class Ledger:
             "name": task.name,
             "attack": task.spec,
             "eps": task.eps,
-            "norm": task.attack.threat.norm,
+            "norm": task.norm,
+            "access": task.access,
+            "standing": task.standing,
         }
-        adversarial = self._only(outcome.index, outcome.embeddings)
+        adversarial = of_split(self.split, outcome.index, outcome.embeddings)
         found = []
         for name, layout in task.protocols.items():
             sides = layout(self.clean, adversarial)
             stats = self._stats(outcome, sides, adversarial.queries.index)
-            entry = self._entry(name, sides)
-            if task.standing:
-                entry = {**entry, "metrics": {}, "standing": True}
+            entry = measured(() if task.standing else self.metrics, sides, name, self.route)
             found.append({**head, **entry, "attack_stats": stats})
         return found
 
-    def _only(self, index: Tensor, embeddings: Tensor) -> Embedded:
-        asks = self.split.is_query
-        part = None if asks is None else asks[index]
-        return Embedded(embeddings, self.split.labels[index], index, part)
-
-    def _entry(self, protocol: str, sides: Sides) -> dict[str, Any]:
-        figures: dict[str, float | None] = {}
-        for metric in self.metrics:
-            figures |= metric(*_arguments(sides))
-        counts = query_counts(sides.query_labels, sides.gallery_labels, sides.query_index)
-        return {
-            "split": "test",
-            "protocol": protocol,
-            "route": self.route,
-            "metrics": figures,
-            "counts": counts,
-        }
-
     def _stats(self, outcome: Outcome, sides: Sides, index: Tensor) -> dict[str, Any]:
-        hit = first_hits(*_arguments(sides)) == 1
+        hit = first_hits(*sides.arguments) == 1
         before = self.found[index]
         standing = int(before.sum())
         lost = int((before & ~hit).sum())
@@ -156,13 +142,3 @@ def _found(victim: Victim, labels: Tensor, index: Tensor, z: Tensor) -> tuple[li
         distance[rows[:, None] == gallery.index] = torch.inf
         nearest.append(gallery.index[distance.argmin(1)])
     return ranks.tolist(), torch.cat(nearest).tolist()
-
-
-def _arguments(sides: Sides) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return (
-        sides.query,
-        sides.gallery,
-        sides.query_labels,
-        sides.gallery_labels,
-        sides.query_index,
-    )

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from torchvision.transforms.functional import to_pil_image
 from torchvision.utils import make_grid
 
+from dmltk import stored
 from dmltk.atomic import replacing
 from dmltk.bench.plan import Task
 from dmltk.bench.state import Outcome
@@ -24,6 +24,8 @@ __all__ = ["Album", "worst_pictures"]
 
 SHOWN = 8
 """Most queries on the sheet of the worst."""
+NORMS = ("linf", "l2", "none")
+"""In the order in which the sheet takes them."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,7 @@ class Album:
             to_pil_image((picture * 255).round().to(torch.uint8)).save(path)
         floats = self.root / f"{task.key}.floats" / f"{int(index[0])}.safetensors"
         floats.parent.mkdir(exist_ok=True)
-        with replacing(floats) as aside:
-            save_file({"images": images.contiguous(), "index": index.contiguous()}, aside)
+        stored.write(floats, {"images": images, "index": index}, {})
 
     def close(self, task: Task, outcome: Outcome) -> None:
         """Write what was done to each picture of a task."""
@@ -110,7 +111,7 @@ def worst_pictures(split: Split, done: Sequence[tuple[Task, Outcome]], path: Pat
         The rows shown, from the top; where there are none, no file is written.
     """
     shown: dict[int, Tensor] = {}
-    for _, outcome in sorted(done, key=lambda pair: (pair[0].attack.threat.norm, pair[0].eps)):
+    for _, outcome in sorted(done, key=lambda pair: (NORMS.index(pair[0].norm), pair[0].eps)):
         for row, picture in zip(outcome.example_rows.tolist(), outcome.examples, strict=True):
             if len(shown) < SHOWN:
                 shown.setdefault(row, picture)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib import metadata
-from typing import Any
+from typing import Any, Literal
 
 from dmltk import registry
+from dmltk.attacks.blackbox import Noise
 from dmltk.bench.config import Config
 from dmltk.bench.suite import Item, Suite, load
 from dmltk.errors import UserError
-from dmltk.pipelines.compose import is_file
+from dmltk.pipelines.compose import is_file, unique_names
 from dmltk.spec import parse
 
 __all__ = ["Plan", "Task", "plan"]
@@ -44,6 +44,21 @@ class Task:
     protocols: Mapping[str, Any]
     standing: bool = False
     transfer: bool = False
+
+    @property
+    def norm(self) -> str:
+        """Of the attack's threat."""
+        return str(self.attack.threat.norm)
+
+    @property
+    def access(self) -> Literal["none", "losses", "gradients", "surrogate"]:
+        """What the attack asks of the model."""
+        if self.transfer:
+            return "surrogate"
+        solver = getattr(self.attack, "solver", self.attack)
+        if isinstance(solver, Noise) and solver.tries == 1:
+            return "none"
+        return "losses" if getattr(solver, "gradient_free", False) else "gradients"
 
     @property
     def key(self) -> str:
@@ -84,19 +99,17 @@ def plan(config: Config, pictures: int, differentiable: bool = True) -> Plan:
         suites[""] = Suite(attacks=items)
     if not suites:
         raise UserError("a bench needs attacks: name a --suite or an --attack")
-    left_out: list[str] = []
+    planner = _Planner(config, limited=0 < config.limit < pictures)
     tasks: list[Task] = []
-    for spec, suite in suites.items():
-        for made in _of_suite(spec, suite, config, pictures, left_out):
-            if not (differentiable or made["transfer"] or _is_free(made["attack"])):
-                reason = f"{made['name']} needs gradients, which {config.model} does not give"
-                left_out.append(reason)
-                continue
-            tasks.append(Task(number=len(tasks), **made))
-    left_out = list(dict.fromkeys(left_out))
+    for task in (task for spec, suite in suites.items() for task in planner(spec, suite)):
+        if task.access == "gradients" and not differentiable:
+            planner.leave_out(f"{task.name} needs gradients, which {config.model} does not give")
+        else:
+            tasks.append(replace(task, number=len(tasks)))
+    left_out = tuple(planner.left_out)
     if not tasks:
         raise UserError("no attack is left to run: " + ("; ".join(left_out) or "every bound is 0"))
-    return Plan(suites, tuple(tasks), tuple(left_out))
+    return Plan(suites, tuple(tasks), left_out)
 
 
 def _suite(spec: str) -> Suite:
@@ -106,87 +119,76 @@ def _suite(spec: str) -> Suite:
     return found
 
 
-def _of_suite(
-    spec: str, suite: Suite, config: Config, pictures: int, left_out: list[str]
-) -> Iterator[dict[str, Any]]:
-    """The fields of a suite's tasks; a standing suite goes bound by bound, smallest first."""
-    named = list(zip(_names([item.attack for item in suite.attacks]), suite.attacks, strict=True))
-    present = []
-    for name, item in named:
+class _Planner:
+    """Builds the tasks of suites, and notes what of them cannot run.
+
+    Args:
+        config: of the bench.
+        limited: whether only some of the queries are attacked.
+    """
+
+    def __init__(self, config: Config, limited: bool) -> None:
+        self.config, self.limited = config, limited
+        self.left_out: list[str] = []
+
+    def leave_out(self, reason: str) -> None:
+        """Note, once, why something does not run."""
+        if reason not in self.left_out:
+            self.left_out.append(reason)
+
+    def __call__(self, spec: str, suite: Suite) -> Iterator[Task]:
+        """A suite's tasks, bound by bound, the smallest first; not numbered yet."""
+        names = unique_names([item.attack for item in suite.attacks])
+        named = zip(names, suite.attacks, strict=True)
+        present = {name: item for name, item in named if self._is_present(item)}
+        bounds = {name: self._bounds(item) for name, item in present.items()}
+        for eps in sorted({eps for own in bounds.values() for eps in own}):
+            for name, item in present.items():
+                if eps in bounds[name]:
+                    task = Task(
+                        number=0,
+                        suite=spec,
+                        name=name,
+                        spec=item.attack,
+                        eps=eps,
+                        attack=_build(item, eps),
+                        protocols=self._protocols(spec, item),
+                        standing=suite.standing,
+                    )
+                    yield task
+                    if self.config.surrogate and task.access == "gradients":
+                        yield replace(task, name=f"{name}@surrogate", transfer=True)
+
+    def _is_present(self, item: Item) -> bool:
         missing = [need for need in item.needs if not _is_installed(need)]
         if missing:
-            left_out.append(f"{item.attack} needs {missing[0]}: pip install {missing[0]}")
-        else:
-            present.append((name, item))
-    bounds = {name: _bounds(item, config) for name, item in present}
-    for eps in sorted({eps for own in bounds.values() for eps in own}):
-        for name, item in present:
-            if eps in bounds[name]:
-                yield from _at(spec, suite, name, item, eps, config, pictures, left_out)
+            self.leave_out(f"{item.attack} needs {missing[0]}: pip install {missing[0]}")
+        return not missing
 
+    def _bounds(self, item: Item) -> tuple[float, ...]:
+        """Those of the attack, the suite or the bench; what only the box bounds runs once."""
+        own = _build(item, 1.0).threat
+        if own.norm == "none" or "eps" in parse(item.attack).kwargs:
+            return (own.largest,)
+        return tuple(eps for eps in item.eps or self.config.eps if eps > 0)
 
-def _bounds(item: Item, config: Config) -> tuple[float, ...]:
-    """The bounds at which an attack runs: its own, the suite's, or those of the bench.
-
-    One that only the box bounds runs once.
-    """
-    attack = registry.build("attacks", item.attack, context={"targets_from": "reference"})
-    if attack.threat.norm == "none" or "eps" in parse(item.attack).kwargs:
-        return (attack.threat.largest,)
-    return tuple(eps for eps in item.eps or config.eps if eps > 0)
-
-
-def _at(
-    spec: str,
-    suite: Suite,
-    name: str,
-    item: Item,
-    eps: float,
-    config: Config,
-    pictures: int,
-    left_out: list[str],
-) -> Iterator[dict[str, Any]]:
-    context = {"eps": eps, "targets_from": "reference"}
-    attack = registry.build("attacks", item.attack, context=context)
-    protocols = {p.partition(":")[0]: registry.build("protocols", p) for p in item.protocols}
-    whole = [p for p, layout in protocols.items() if layout.attacked == "all"]
-    if whole and 0 < config.limit < pictures:
+    def _protocols(self, spec: str, item: Item) -> dict[str, Any]:
+        found = {p.partition(":")[0]: registry.build("protocols", p) for p in item.protocols}
+        whole = [name for name, layout in found.items() if layout.attacked == "all"]
+        if not (whole and self.limited):
+            return found
         if not spec:
             raise UserError(
-                f"protocol '{whole[0]}' attacks all {pictures} test pictures and cannot go with"
-                f" --limit {config.limit}: use --protocol query"
+                f"protocol '{whole[0]}' attacks every test picture and cannot go with"
+                f" --limit {self.config.limit}: use --protocol query"
             )
-        left_out.append(f"protocol '{whole[0]}' of suite {spec} needs all pictures: no --limit")
-        protocols = {p: layout for p, layout in protocols.items() if p not in whole}
-    common = {
-        "suite": spec,
-        "spec": item.attack,
-        "eps": eps,
-        "attack": attack,
-        "protocols": protocols,
-        "standing": suite.standing,
-    }
-    yield {**common, "name": name, "transfer": False}
-    if config.surrogate and not _is_free(attack):
-        yield {**common, "name": f"{name}@surrogate", "transfer": True}
+        self.leave_out(f"protocol '{whole[0]}' of suite {spec} needs all pictures: no --limit")
+        return {name: layout for name, layout in found.items() if name not in whole}
 
 
-def _names(specs: Sequence[str]) -> list[str]:
-    """Short names, each once; one that is first of all given a word has it in its name."""
-    parsed = [parse(spec) for spec in specs]
-    words = [".".join([p.name, *(a for a in p.args if isinstance(a, str))]) for p in parsed]
-    return [word if not n else f"{word}{n + 1}" for word, n in _counted(words)]
-
-
-def _counted(words: Sequence[str]) -> Iterator[tuple[str, int]]:
-    seen: Counter[str] = Counter()
-    for word in words:
-        yield word, seen[word]
-        seen[word] += 1
-
-
-def _is_free(attack: Any) -> bool:
-    return bool(getattr(getattr(attack, "solver", attack), "gradient_free", False))
+def _build(item: Item, eps: float) -> Any:
+    context = {"eps": eps, "targets_from": "reference"}
+    return registry.build("attacks", item.attack, context=context)
 
 
 def _is_installed(distribution: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from dmltk import registry, seeds
+from dmltk.attacks.probe import differentiable
 from dmltk.bench.config import Config
 from dmltk.bench.plan import Plan, plan
 from dmltk.data.split import Dataset, named_size
@@ -16,7 +17,7 @@ from dmltk.device import pick_device
 from dmltk.errors import UserError, unknown
 from dmltk.evaluation.evaluate import attacked_rows
 
-__all__ = ["Prepared", "is_differentiable", "prepare"]
+__all__ = ["Prepared", "prepare"]
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,9 @@ def prepare(config: Config, routed: Any = None) -> Prepared:
     surrogate = _model(config.surrogate, size, device) if config.surrogate else None
     size = size or getattr(model, "size", None) or 0
     dataset = registry.build("datasets", config.dataset, context={"size": size} if size else {})
-    differentiable = is_differentiable(model)
     metrics = [registry.build("metrics", spec) for spec in config.metrics]
     queries = dataset.test.queries
-    planned = plan(config, len(queries), differentiable)
+    planned = plan(config, len(queries), differentiable(model))
     rows = [queries[i] for i in attacked_rows(len(queries), config.limit, config.seed)]
     return Prepared(config, device, dataset, models, surrogate, planned, rows, metrics)
 
@@ -76,8 +76,3 @@ def _by_route(config: Config, model: Any) -> dict[str, Any]:
     if config.route not in routes:
         raise unknown("route", config.route, [*routes, "worst"], config.model)
     return {config.route: model.merge(config.route).eval()}
-
-
-def is_differentiable(model: Any) -> bool:
-    """Whether a model gives gradients: it does unless it says otherwise."""
-    return bool(getattr(model, "differentiable", True))

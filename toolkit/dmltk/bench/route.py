@@ -9,19 +9,17 @@ from typing import Any
 
 import torch
 
-from dmltk.batch import Batch, Reference
-from dmltk.bench.engine import Engine, Progress, Victim
+from dmltk.attacks.probe import differentiable
+from dmltk.bench.engine import AttackFailed, Engine, Progress, Victim
 from dmltk.bench.outcomes import Ledger
 from dmltk.bench.pictures import Album
 from dmltk.bench.plan import Task
-from dmltk.bench.prepare import Prepared, is_differentiable
+from dmltk.bench.prepare import Prepared
 from dmltk.bench.sanity import MASKING, Check, of_evaluations, of_model
 from dmltk.bench.state import Outcome, State
-from dmltk.bench.worst import Struck
-from dmltk.data.split import load
 from dmltk.errors import DmltkError
-from dmltk.evaluation.evaluate import Judge, no_draws
-from dmltk.evaluation.protocols import Embedded, places
+from dmltk.evaluation.evaluate import Judge, no_draws, of_split
+from dmltk.evaluation.protocols import Embedded
 from dmltk.folder import RunFolder
 
 __all__ = ["Found", "attack_route"]
@@ -35,7 +33,6 @@ class Found:
     """What the attacks on one route gave."""
 
     evaluations: list[dict[str, Any]]
-    struck: list[Struck]
     checks: list[Check]
     done: list[tuple[Task, Outcome]]
     engine: Engine
@@ -65,16 +62,14 @@ def attack_route(
     ledger = Ledger(test, engine.victim.clean, ready.metrics, engine.found, route)
     evaluations = ledger.clean_entries(torch.as_tensor(ready.rows))
     done: list[tuple[Task, Outcome]] = []
-    struck: list[Struck] = []
-    failed: list[DmltkError] = []
+    failed: list[AttackFailed] = []
     for task in ready.plan.tasks:
         try:
             outcome = engine(task)
-        except DmltkError as error:
+        except AttackFailed as error:
             note(f"{task.name} at {task.eps * 255:.3g}/255 failed and is left out: {error}")
             failed.append(error)
             continue
-        struck.append(_struck(engine, task, outcome))
         if outcome is None:
             continue
         done.append((task, outcome))
@@ -82,7 +77,7 @@ def attack_route(
         if album:
             album.close(task, outcome)
     if failed and not done:
-        raise failed[0]
+        raise failed[0].__cause__ or failed[0]
     for message in dict.fromkeys(message for _, outcome in done for message in outcome.notes):
         note(message)
     if evaluations[0]["metrics"].get("collapsed"):
@@ -95,7 +90,7 @@ def attack_route(
     for check in checks:
         if not check.passed:
             note(f"failed check: {check.name} ({check.seen}); {MASKING}")
-    return Found(evaluations, struck, checks, done, engine)
+    return Found(evaluations, checks, done, engine)
 
 
 def _album(ready: Prepared, route: str) -> Album | None:
@@ -129,20 +124,13 @@ def _engine(
     )
 
 
-def _struck(engine: Engine, task: Task, outcome: Outcome | None) -> Struck:
-    place = (task.suite, task.attack.threat.norm, task.eps)
-    if outcome is None:
-        return Struck(*place, torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.bool))
-    return Struck(*place, *engine.hits(outcome))
-
-
 def _embedded(ready: Prepared, model: Any, key: str, state: State, progress: Progress) -> Embedded:
     """The whole test split's embeddings, kept for a resume."""
     test = ready.dataset.test
     kept = state.load(key)
     if kept is not None:
-        return Embedded(kept.embeddings, test.labels, kept.index, test.is_query)
-    judge = Judge(test, {}, [], ready.config.batch, (), no_draws, progress, ready.config.route)
+        return of_split(test, kept.index, kept.embeddings)
+    judge = Judge(test, {}, [], ready.config.batch, (), no_draws, progress)
     found = judge.embed(model)
     nothing = torch.zeros(len(found.index))
     state.save(key, Outcome(found.index, found.embeddings, nothing, nothing))
@@ -152,14 +140,13 @@ def _embedded(ready: Prepared, model: Any, key: str, state: State, progress: Pro
 def _checks(ready: Prepared, model: Any, engine: Engine) -> list[Check]:
     """Small attacks of their own on some queries that are found clean."""
     rows = [row for row in ready.rows if engine.found[row]][:CHECKED]
-    bounds = sorted({t.eps for t in ready.plan.tasks if t.attack.threat.norm == "linf"})
-    if not rows or not is_differentiable(model):
+    bounds = sorted({task.eps for task in ready.plan.tasks if task.norm == "linf"})
+    if not rows or not differentiable(model):
         return []
-    images, labels, index = (part.to(ready.device) for part in load(ready.dataset.test, rows))
-    gallery = engine.victim.clean.gallery
-    whole = Reference(gallery.embeddings.to(ready.device), gallery.labels.to(ready.device))
-    own = places(index.cpu(), gallery.index).to(ready.device)
-    batch = Batch(images, labels, own, whole)
+    batch = engine.batch_of(engine.victim, rows)
     kept = torch.as_tensor(rows)
     eps = bounds[len(bounds) // 2] if bounds else 4 / 255
-    return of_model(model, batch, lambda z: engine.ranks(kept, z), eps, ready.config.seed)
+    try:
+        return of_model(model, batch, lambda z: engine.ranks(kept, z), eps, ready.config.seed)
+    except DmltkError as error:
+        return [Check("the checks' own attacks work", False, str(error))]

@@ -80,10 +80,10 @@ def _attacked(
     queries, test = torch.as_tensor(ready.rows), ready.dataset.test
     worst = []
     for route, one in found.items():
-        entries = worst_case(one.struck, queries, one.engine.found, one.engine.counted)
+        entries = worst_case(one.engine.struck, queries, one.engine.found, one.engine.counted)
         worst += [{**entry, "route": route} for entry in entries]
     if len(found) > 1:
-        struck = [s for one in found.values() for s in one.struck]
+        struck = [s for one in found.values() for s in one.engine.struck]
         whole = torch.stack([one.engine.found for one in found.values()]).all(0)
         counted = next(iter(found.values())).engine.counted
         entries = worst_case(struck, queries, whole, counted)

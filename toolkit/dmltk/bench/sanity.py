@@ -46,42 +46,33 @@ def of_evaluations(evaluations: Sequence[Mapping[str, Any]]) -> list[Check]:
         evaluations: entries of ``results.json``; only full ones of protocol query are compared.
     """
     full = [e for e in evaluations if e["protocol"] == "query" and e["attack"]]
-    full = [e for e in full if not e.get("standing")]
-    success = {(e["suite"], e["name"], e["eps"]): e["attack_stats"]["success"] for e in full}
-    success = {key: value for key, value in success.items() if value is not None}
+    full = [e for e in full if not e["standing"] and e["attack_stats"]["success"] is not None]
     found = []
-    for group in dict.fromkeys((suite, name) for suite, name, _ in success):
-        curve = sorted((key[2], value) for key, value in success.items() if key[:2] == group)
+    for attack in dict.fromkeys((e["suite"], e["name"]) for e in full):
+        own = [e for e in full if (e["suite"], e["name"]) == attack]
+        curve = sorted((e["eps"], e["attack_stats"]["success"]) for e in own)
         if len(curve) > 1:
             falls = any(b[1] < a[1] - SLACK for a, b in pairwise(curve))
             seen = ", ".join(f"{value:.3f} at {eps * 255:.3g}/255" for eps, value in curve)
-            found.append(Check(f"{group[1]}: a larger bound is never weaker", not falls, seen))
-    white = _strongest(success, lambda name: not (name.startswith("noise") or "@" in name))
-    for word, is_it in (("noise", _is_noise), ("transfer", _is_transfer)):
-        weak = _strongest(success, is_it)
-        for eps in sorted(set(weak) & set(white)):
-            seen = f"{weak[eps]:.3f} against {white[eps]:.3f} at {eps * 255:.3g}/255"
-            passed = weak[eps] <= white[eps] + SLACK
-            found.append(Check(f"{word} is weaker than attacks on the model itself", passed, seen))
+            found.append(Check(f"{attack[1]}: a larger bound is never weaker", not falls, seen))
+    white = _strongest(full, "gradients")
+    for access, word in (("none", "noise"), ("surrogate", "transfer")):
+        for place, weak in _strongest(full, access).items():
+            if place in white:
+                seen = f"{weak:.3f} against {white[place]:.3f} at {place[1] * 255:.3g}/255"
+                passed = weak <= white[place] + SLACK
+                found.append(Check(f"{word} is weaker than attacks by gradients", passed, seen))
     return found
 
 
-def _is_noise(name: str) -> bool:
-    return name.startswith("noise")
-
-
-def _is_transfer(name: str) -> bool:
-    return name.endswith("@surrogate")
-
-
-def _strongest(
-    success: Mapping[tuple[str, str, float], float], wanted: Callable[[str], bool]
-) -> dict[float, float]:
-    best: dict[float, float] = {}
-    for (_, name, eps), value in success.items():
-        if wanted(name):
-            best[eps] = max(value, best.get(eps, 0.0))
-    return best
+def _strongest(entries: Sequence[Mapping[str, Any]], access: str) -> dict[tuple[str, float], float]:
+    """The largest success of attacks with some access, by norm and bound."""
+    best: dict[tuple[str, float], float] = {}
+    for entry in entries:
+        if entry["access"] == access:
+            place = entry["norm"], entry["eps"]
+            best[place] = max(entry["attack_stats"]["success"], best.get(place, 0.0))
+    return dict(sorted(best.items()))
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
 from torch import Tensor
 
-from dmltk.atomic import replacing
+from dmltk import stored
 
-__all__ = ["Outcome", "State"]
+__all__ = ["COUNTERS", "Outcome", "State"]
 
 COUNTERS = ("forwards", "backwards", "zero_gradients")
 
@@ -83,10 +82,9 @@ class State:
     def load(self, key: str) -> Outcome | None:
         """The outcome kept under a key; None where there is none, or none that can be read."""
         try:
-            with safe_open(self._path(key), framework="pt") as file:
-                found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                state = json.loads(file.metadata()["state"])
-        except (FileNotFoundError, SafetensorError):
+            found, metadata = stored.read(self._path(key))
+            state = json.loads(metadata["state"])
+        except (OSError, SafetensorError):
             return None
         figures = {
             name.removeprefix("figures."): found.pop(name)
@@ -97,14 +95,16 @@ class State:
         return Outcome(**found, figures=figures, counters=counters, notes=notes)
 
     def save(self, key: str, outcome: Outcome) -> None:
-        """Keep an outcome: written aside and renamed."""
+        """Keep an outcome: written aside and renamed.
+
+        Raises:
+            DmltkError: where it cannot be written.
+        """
         names = ("index", "embeddings", "linf", "l2", "examples", "example_rows")
         tensors = {name: getattr(outcome, name) for name in names}
         tensors |= {f"figures.{name}": value for name, value in outcome.figures.items()}
-        whole = {name: value.detach().cpu().clone() for name, value in tensors.items()}
         state = {"counters": dict(outcome.counters), "notes": list(outcome.notes)}
-        with replacing(self._path(key)) as aside:
-            save_file(whole, aside, {"state": json.dumps(state)})
+        stored.write(self._path(key), tensors, {"state": json.dumps(state)})
 
     def close(self, key: str, parts: Sequence[str], outcome: Outcome) -> None:
         """Keep the outcome of all parts together and drop the parts."""

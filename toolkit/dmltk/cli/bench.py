@@ -42,11 +42,12 @@ def bench(**flags: Any) -> None:
     dmltk bench --model run:runs/mdprop-glyphs --dataset glyphs --suite auto --limit 300
     """
     from dmltk.bench.assemble import assemble
-    from dmltk.folder import RunFolder
 
     if flags["overwrite"] and flags["resume"]:
         raise click.UsageError("--overwrite and --resume exclude each other")
     config, out = assemble(flags)
+    from dmltk.folder import RunFolder
+
     mode: Mode = "resume" if flags["resume"] else "overwrite" if flags["overwrite"] else "new"
     folder = RunFolder(out, mode)
     if folder.finished and mode == "resume":
@@ -70,10 +71,10 @@ def bench(**flags: Any) -> None:
 
 def _routes(model: str) -> Any:
     """The model of a run with its other routes."""
+    from dmltk.models import weights
     from dmltk.training.reopen import reopen
 
-    spec = parse(model)
-    folder = spec.args[0] if spec.args else spec.kwargs.get("path")
-    if spec.name != "run" or not isinstance(folder, str):
+    file = weights.file_of(model) if parse(model).name == "run" else None
+    if file is None:
         raise UserError(f"--route goes with a run's model, not with {model}: give --model run:DIR")
-    return reopen(folder)
+    return reopen(file.parent)

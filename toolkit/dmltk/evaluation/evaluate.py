@@ -70,8 +70,7 @@ class Judge:
         unattacked = {k: p for k, p in self.protocols.items() if p.attacked == "none"}
         attacked = {k: p for k, p in self.protocols.items() if p.attacked != "none"}
         found = [
-            self._evaluation("clean", name, None, 0.0, protocol(clean))
-            for name, protocol in unattacked.items()
+            self._evaluation(None, name, protocol(clean)) for name, protocol in unattacked.items()
         ]
         if not attacked or not trials:
             return found
@@ -81,9 +80,7 @@ class Judge:
             adversarial, stats = self.attack(embed, trial, clean)
             for name, protocol in attacked.items():
                 sides = protocol(clean, adversarial)
-                entry = self._evaluation(
-                    trial.name, name, trial.spec, float(trial.attack.threat.largest), sides
-                )
+                entry = self._evaluation(trial, name, sides)
                 before = unharmed[adversarial.queries.index]
                 lost = int((before & ~self._hits(sides)).sum())
                 success = lost / int(before.sum()) if before.any() else None
@@ -94,7 +91,7 @@ class Judge:
         """The metrics of the clean split alone."""
         embed.eval()
         clean = self.embed(embed)
-        return self._figures(against(clean.queries, clean.gallery))
+        return figures(self.metrics, against(clean.queries, clean.gallery))
 
     def embed(self, embed: nn.Module) -> Embedded:
         """The whole split, clean."""
@@ -140,13 +137,7 @@ class Judge:
     def _embedded(self, parts: Sequence[Tensor], rows: Sequence[Tensor]) -> Embedded:
         """What was embedded batch by batch, in the order of the split."""
         index, order = torch.cat(list(rows)).sort()
-        asks = self.split.is_query
-        return Embedded(
-            torch.cat(list(parts))[order],
-            self.split.labels[index],
-            index,
-            None if asks is None else asks[index],
-        )
+        return of_split(self.split, index, torch.cat(list(parts))[order])
 
     def _batches(
         self, doing: str, rows: Sequence[int], embed: nn.Module
@@ -164,29 +155,48 @@ class Judge:
                 yield part[0].to(device), part[1].to(device), part[2].to(device)
         self.progress(doing, len(rows), len(rows))
 
-    def _evaluation(
-        self, name: str, protocol: str, attack: str | None, eps: float, sides: Sides
-    ) -> Evaluation:
-        return {
-            "name": name,
-            "split": "test",
-            "protocol": protocol,
-            "attack": attack,
-            "eps": eps,
-            "route": self.route,
-            "metrics": self._figures(sides),
-            "counts": query_counts(sides.query_labels, sides.gallery_labels, sides.query_index),
-        }
-
-    def _figures(self, sides: Sides) -> dict[str, float | None]:
-        found: dict[str, float | None] = {}
-        for metric in self.metrics:
-            found |= metric(*_arguments(sides))
-        return found
+    def _evaluation(self, trial: Trial | None, protocol: str, sides: Sides) -> Evaluation:
+        head: Evaluation = {"name": "clean", "attack": None, "eps": 0.0, "norm": None}
+        if trial is not None:
+            threat = trial.attack.threat
+            head = {"name": trial.name, "attack": trial.spec}
+            head |= {"eps": float(threat.largest), "norm": threat.norm}
+        return {**head, **measured(self.metrics, sides, protocol, self.route)}
 
     @staticmethod
     def _hits(sides: Sides) -> Tensor:
-        return first_hits(*_arguments(sides)) == 1
+        return first_hits(*sides.arguments) == 1
+
+
+def of_split(split: Split, index: Tensor, embeddings: Tensor) -> Embedded:
+    """Embeddings of some rows of a split.
+
+    Args:
+        split: the pictures.
+        index: (N,) rows.
+        embeddings: (N, D).
+    """
+    asks = split.is_query
+    return Embedded(embeddings, split.labels[index], index, None if asks is None else asks[index])
+
+
+def figures(metrics: Sequence[Any], sides: Sides) -> dict[str, float | None]:
+    """What metrics say of a retrieval, by name."""
+    found: dict[str, float | None] = {}
+    for metric in metrics:
+        found |= metric(*sides.arguments)
+    return found
+
+
+def measured(metrics: Sequence[Any], sides: Sides, protocol: str, route: str) -> Evaluation:
+    """The part of an entry of ``results.json`` that a retrieval gives."""
+    return {
+        "split": "test",
+        "protocol": protocol,
+        "route": route,
+        "metrics": figures(metrics, sides),
+        "counts": query_counts(sides.query_labels, sides.gallery_labels, sides.query_index),
+    }
 
 
 def attacked_rows(pictures: int, limit: int, seed: int) -> list[int]:
@@ -200,13 +210,3 @@ def attacked_rows(pictures: int, limit: int, seed: int) -> list[int]:
 def no_draws(name: str, first: int) -> torch.Generator:
     """The generator of a judge that attacks nothing."""
     return torch.Generator()
-
-
-def _arguments(sides: Sides) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return (
-        sides.query,
-        sides.gallery,
-        sides.query_labels,
-        sides.gallery_labels,
-        sides.query_index,
-    )

@@ -68,6 +68,11 @@ class Sides:
     gallery_labels: Tensor
     query_index: Tensor
 
+    @property
+    def arguments(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """In the order in which metrics take them."""
+        return self.query, self.gallery, self.query_labels, self.gallery_labels, self.query_index
+
 
 @dataclass(frozen=True)
 class Layout:

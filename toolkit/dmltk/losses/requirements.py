@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 Takes = Literal["labels", "pictures", "views"]
@@ -118,10 +119,8 @@ class Refused:
     reason: str
 
 
-def _pairs(distance: str, choice: Choice, reducer: str, reduces: Reduced, **rest: object) -> Loss:
-    """A loss over pairs that compares with other embeddings too."""
-    given = {"mined": "pairs", "references": True, "inside": WRAPPERS, **rest}
-    return Loss(distance, choice, reducer, reduces, **given)  # type: ignore[arg-type]
+_pairs = partial(Loss, mined="pairs", references=True, inside=WRAPPERS)
+"""A loss over pairs that compares with other embeddings too."""
 
 
 def _proxies(distance: str, choice: Choice, owns: str, centers: str = "") -> Loss:

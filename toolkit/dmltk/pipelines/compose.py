@@ -100,10 +100,16 @@ def is_file(pipeline: str) -> bool:
 
 
 def unique_names(specs: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
-    """A short name for each spec: its own, numbered from 2 on (``mtax``, ``mtax2``)."""
+    """A short name for each spec: its own, numbered from 2 on (``mtax``, ``mtax2``).
+
+    A word that is its positional argument belongs to it (``torchattacks-pgd``).
+    """
     found: list[str] = []
     for spec in specs:
-        base = parse(spec).name.rpartition("/")[2].rpartition(":")[2].lower()
+        asked = parse(spec)
+        base = asked.name.rpartition("/")[2].rpartition(":")[2]
+        words = [word for word in asked.args if isinstance(word, str) and word.isidentifier()]
+        base = "-".join([base, *words]).lower()
         name, number = base, 1
         while name in (*taken, *found):
             number += 1

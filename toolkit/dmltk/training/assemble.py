@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from dmltk import registry
+from dmltk import convert, registry
 from dmltk.errors import UserError
 from dmltk.pipelines.compose import resolve
 from dmltk.pipelines.structure import Pipeline
@@ -47,7 +47,7 @@ def assemble(flags: Mapping[str, Any]) -> tuple[Config, Path]:
         kept = load(saved, allow)
         if config.channels_last == "auto":
             config = msgspec.structs.replace(config, channels_last=kept.channels_last)
-        _same(kept, config, out)
+        convert.same(kept, config, f"the run in {out}")
     return config, out
 
 
@@ -84,20 +84,6 @@ def _method(base: Config | None, flags: Mapping[str, Any], allow: tuple[str, ...
         base=base.pipeline if base else None,
         allow=allow,
     )
-
-
-def _same(saved: Config, asked: Config, out: Path) -> None:
-    for field in msgspec.structs.fields(Config):
-        was, now = getattr(saved, field.name), getattr(asked, field.name)
-        if was != now:
-            raise UserError(
-                f"--resume goes on with the run in {out}, whose {field.name} is"
-                f" {_short(was)}, not {_short(now)}: leave the flag out, or use another --out"
-            )
-
-
-def _short(value: Any) -> str:
-    return "another" if isinstance(value, Pipeline) else f"'{value}'"
 
 
 def _title(flags: Mapping[str, Any]) -> str:

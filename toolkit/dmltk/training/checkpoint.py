@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from dmltk.atomic import replacing
+from dmltk import stored
 from dmltk.errors import DmltkError
 
 NAME = "checkpoint.safetensors"
@@ -43,12 +41,12 @@ def save(
     for parameter, slots in optimizer.state.items():
         for slot, value in slots.items():
             tensors[f"optimizer.{names[id(parameter)]}/{slot}"] = torch.as_tensor(value)
-    write(folder / NAME, tensors, {"state": json.dumps(state)}, keep=folder / PREVIOUS)
+    stored.write(folder / NAME, tensors, {"state": json.dumps(state)}, keep=folder / PREVIOUS)
 
 
 def save_module(path: Path, module: nn.Module) -> None:
     """Write a module's weights alone."""
-    write(path, module.state_dict(), {})
+    stored.write(path, module.state_dict(), {})
 
 
 def load_module(path: Path, module: nn.Module) -> None:
@@ -58,32 +56,12 @@ def load_module(path: Path, module: nn.Module) -> None:
         DmltkError: where the file cannot be read.
     """
     try:
-        with safe_open(path, "pt") as file:
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        tensors, _ = stored.read(path)
     except (SafetensorError, OSError) as error:
         raise DmltkError(
             f"{path} cannot be read ({error}): train again with --overwrite"
         ) from error
     module.load_state_dict(tensors, strict=True)
-
-
-def write(
-    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], keep: Path | None = None
-) -> None:
-    """Write a safetensors file so that a kill at any moment leaves a whole one.
-
-    Raises:
-        DmltkError: where it cannot be written; what was there before stays.
-    """
-    # clones, since tied tensors share memory and safetensors refuses that
-    plain = {key: value.detach().clone().contiguous() for key, value in tensors.items()}
-    try:
-        with replacing(path) as aside:
-            save_file(plain, aside, metadata=dict(metadata))
-            if keep is not None and path.exists():
-                os.replace(path, keep)
-    except (OSError, SafetensorError) as error:
-        raise DmltkError(f"cannot write {path} ({error}): make room and use --resume") from error
 
 
 def load(
@@ -121,9 +99,8 @@ def _last_whole(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None
         if not path.exists():
             continue
         try:
-            with safe_open(path, "pt") as file:
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-                return tensors, json.loads(file.metadata()["state"])
+            tensors, metadata = stored.read(path)
+            return tensors, json.loads(metadata["state"])
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             torn.append(f"{path.name} ({error})")
     if torn:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import torch
 from dmltk.attacks import Goal, Objective, Probe
+from dmltk.attacks.targets import by_class, places
 from dmltk.batch import Batch
 from dmltk.errors import UserError
 from torch import Generator, Tensor
@@ -72,15 +73,8 @@ class Centres:
         """Takes the centres and finds each picture's column."""
         if batch.labels is None:
             raise UserError("class centres need labels: give the batch its labels")
-        classes, centres = self._centres(probe, batch)
-        labels = batch.labels.to(classes.device)
-        absent = labels[~torch.isin(labels, classes)]
-        if len(absent):
-            raise UserError(
-                f"the reference has no picture of class {int(absent[0])}: it must hold the class "
-                "of every picture attacked"
-            )
-        own = torch.searchsorted(classes, labels)
+        classes, centres = self._centres(probe, batch, batch.labels)
+        own = places(batch.labels.to(classes.device), classes, "the attack")
         bank = Bank(centres, own, False, self.temperature)
         if self.goal is None and self.row.aims != "must":
             return bank
@@ -92,28 +86,22 @@ class Centres:
         aims = losses.scatter(1, own[:, None], math.inf).argmin(1)
         return Bank(centres, aims, True, self.temperature)
 
-    def _centres(self, probe: Probe, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _centres(self, probe: Probe, batch: Batch, labels: Tensor) -> tuple[Tensor, Tensor]:
         """(K,) sorted labels and (K, D) means, on the pictures' device."""
         images, whole = batch.images, None
         if self.targets_from == "reference":
             whole = batch.reference
             if whole is None:
                 raise UserError("targets_from=reference needs a batch with a reference")
-        pool: Tensor = probe.embed(images) if whole is None else whole.embeddings
-        labels = batch.labels if whole is None else whole.labels
-        classes, member, sizes = torch.unique(
-            labels.to(images.device),  # type: ignore[union-attr]
-            return_inverse=True,
-            return_counts=True,
-        )
+        pool = probe.embed(images) if whole is None else whole.embeddings
+        owners = labels if whole is None else whole.labels
+        classes, sizes, sums = by_class(pool.to(images.device), owners.to(images.device))
         if len(classes) < self.classes:
             raise UserError(
                 f"the attack needs centres of {self.classes} classes or more and the "
                 f"{self.targets_from} has {len(classes)}: give more, such as by "
                 "targets_from=reference with a reference"
             )
-        pool = pool.to(images.device, torch.float64)
-        sums = pool.new_zeros(len(classes), pool.shape[1]).index_add_(0, member, pool)
         return classes, (sums / sizes[:, None]).to(images.dtype)
 
 
