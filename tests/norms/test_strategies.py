@@ -204,6 +204,25 @@ def test_few_normalizers_are_warned_of(embed: Build) -> None:
         norms.apply("shared", embed("smallconv"), ["a"])
 
 
+@pytest.mark.parametrize("spec", ["kway:layers=ln", "dual:private=affine"])
+def test_statistics_that_all_routes_move_are_warned_of(embed: Build, spec: str) -> None:
+    model = embed("timm:levit_128s,size=32,dim=8")
+    layered = nn.Sequential(model, nn.LayerNorm(8))
+    layered.size = 32  # type: ignore[assignment]
+    with pytest.warns(UserWarning, match="one set of running statistics for all routes"):
+        routed = norms.apply(spec, layered, ["a"])
+    before = {k: v.clone() for k, v in routed.state_dict().items() if k.endswith("running_mean")}
+    routed.train()(torch.rand(4, 3, 32, 32), route="a")
+    assert any(not torch.equal(routed.state_dict()[key], value) for key, value in before.items())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "only .* differ")
+        still = norms.apply(f"{spec},frozen=true", routed.merge(), ["a"])
+    before = {k: v.clone() for k, v in still.state_dict().items() if k.endswith("running_mean")}
+    still.train()(torch.rand(4, 3, 32, 32), route="a")
+    assert all(torch.equal(still.state_dict()[key], value) for key, value in before.items())
+
+
 def test_applying_twice_is_refused(embed: Build) -> None:
     model = norms.apply("kway", embed("smallconv"), ["a"])
     for embedder in (model, nn.Sequential(model)):

@@ -97,15 +97,27 @@ class _Private:
         chosen = slots(embedder, found, self.private)
         if not chosen:
             raise UserError(self._nothing(embedder, bool(found)))
-        every = normalizers(embedder, "all", True)
-        if len(found) <= FEW and len(every) > len(found):
-            warnings.warn(
-                f"only {len(found)} of {len(every)} normaliser layers differ between the routes"
-                f" ({NAMES[self.layers]}); layers=all takes every one",
-                stacklevel=2,
-            )
+        self._warn(embedder, len(found), chosen)
         sets = {name: self._copy(embedder, chosen, name, noises[name]) for name in others}
         return RoutedEmbedder(embedder, mapped, chosen, sets, frozen=self.frozen)
+
+    def _warn(self, embedder: nn.Module, found: int, chosen: Sequence[Slot]) -> None:
+        every = normalizers(embedder, "all", True)
+        if found <= FEW and len(every) > found:
+            warnings.warn(
+                f"only {found} of {len(every)} normaliser layers differ between the routes"
+                f" ({NAMES[self.layers]}); layers=all takes every one",
+                stacklevel=3,
+            )
+        own = {id(slot.tensor(embedder)) for slot in chosen}
+        means = (getattr(module, "running_mean", None) for module in every.values())
+        shared = sum(mean is not None and id(mean) not in own for mean in means)
+        if shared and not self.frozen:
+            warnings.warn(
+                f"{shared} normaliser layers keep one set of running statistics for all routes, so"
+                " the batches of every route move main's; frozen=true leaves them as they are",
+                stacklevel=3,
+            )
 
     def _noises(self, mapped: dict[str, str]) -> dict[str, Noise]:
         found = by_route(self.noise, mapped, MAIN)
