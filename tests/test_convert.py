@@ -23,6 +23,19 @@ def test_fractions_are_numbers(top: int, bottom: int) -> None:
     assert read(f"{top}/{bottom}", float) == float(Fraction(top, bottom))
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [(".5/255", Fraction(1, 510)), ("1.5e1 / .25", 60), ("-8/255", Fraction(-8, 255))],
+)
+def test_fractions_of_decimals_are_numbers(written: str, meant: Any) -> None:
+    assert read(written, float) == float(meant)
+
+
+@pytest.mark.parametrize("written", ["1/2/3", "/2", "1/", "1/0", "1/nan", "a/b", "1/1e-400"])
+def test_what_is_no_fraction_is_no_number(written: str) -> None:
+    assert number(written) is None
+
+
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_floats_survive_their_text(value: float) -> None:
     assert read(repr(value), float) == value

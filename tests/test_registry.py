@@ -184,6 +184,16 @@ def test_var_arguments_are_refused() -> None:
         dmltk.build("augments", "loose")
 
 
+def test_a_part_of_another_distribution_of_this_project_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "entries", lambda kind: [])
+    with pytest.raises(UserError, match="model 'onnx' comes with dmltk-onnx: run pip install dml"):
+        registry.build("model", "onnx:file.onnx")
+    with pytest.raises(UserError, match="unknown attack 'onnx'"):
+        registry.build("attack", "onnx")
+
+
 def test_built_in_names_cannot_be_taken() -> None:
     with pytest.raises(UserError, match="is built in"):
         registry.register("solver", "pgd", Part)

@@ -167,14 +167,18 @@ def is_data(annotation: Any) -> bool:
 
 
 def number(written: str) -> int | float | None:
-    """The finite number that a text such as ``8/255``, ``.1`` or ``1e-4`` means, or None."""
+    """The finite number that a text such as ``8/255``, ``.5/255`` or ``1e-4`` means, or None."""
     cleaned = written.strip()
     try:
         return int(cleaned)
     except ValueError:
         pass
     try:
-        found = float(Fraction(cleaned)) if "/" in cleaned else float(cleaned)
+        if cleaned.count("/") != 1:
+            found = float(cleaned)
+        else:
+            above, below = map(Fraction, cleaned.split("/"))
+            found = float(above / below)
     except (ValueError, ZeroDivisionError, OverflowError):
         return None
     return found if math.isfinite(found) else None

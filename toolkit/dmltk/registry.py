@@ -41,6 +41,8 @@ KINDS = [
     "suites",
 ]
 _WRAPPERS = {"models": "dmltk.models:wrap"}
+_ELSEWHERE = {("attacks", "torchattacks"): "dmltk-torchattacks", ("models", "onnx"): "dmltk-onnx"}
+"""Names that distributions of this project register, for who has not installed them."""
 _NAME = re.compile(r"[a-z][a-z0-9_@-]{0,39}")
 
 
@@ -179,6 +181,9 @@ def resolve(kind: str, name: str) -> Entry:
     usable = [entry for entry in claims if not entry.disabled]
     if claims and not usable:
         raise UserError(f"{singular(kind)} '{name}' is switched off by DMLTK_PLUGINS")
+    if not usable and (kind, name) in _ELSEWHERE:
+        own = _ELSEWHERE[kind, name]
+        raise UserError(f"{singular(kind)} '{name}' comes with {own}: run pip install {own} first")
     if not usable:
         raise unknown(singular(kind), name, available(kind))
     if len(usable) > 1 and usable[0].distribution != HOME:
