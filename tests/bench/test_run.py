@@ -14,6 +14,7 @@ import pytest
 import torch
 from dmltk import registry
 from dmltk.errors import DmltkError, UserError
+from dmltk.models import Embedder
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from torchvision.transforms.functional import pil_to_tensor, to_pil_image
@@ -126,6 +127,24 @@ def test_what_cannot_be_is_refused_before_a_folder_is_made(
     with pytest.raises(UserError, match=message):
         bench(**given)
     assert not (tmp_path / "b").exists()
+
+
+def test_channels_last_is_a_layout_and_nothing_more(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"attack": ("misrank:steps=2",), "eps": ".02"}
+    plain, seen = bench("off", **given), []
+
+    def called(self: Embedder, images: torch.Tensor) -> torch.Tensor:
+        seen.extend(weight.stride() for weight in self.parameters() if weight.ndim == 4)
+        return forward(self, images)
+
+    forward = Embedder.forward
+    monkeypatch.setattr(Embedder, "forward", called)
+    other = bench("on", channels_last="on", **given)
+    assert seen and all(stride[1] == 1 for stride in seen)
+    for one, two in zip(plain["evaluations"], other["evaluations"], strict=True):
+        assert one["metrics"]["map@r"] == pytest.approx(two["metrics"]["map@r"], abs=0.02)
 
 
 @pytest.mark.parametrize("name", registry.available("suites"))

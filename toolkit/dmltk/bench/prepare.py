@@ -47,9 +47,11 @@ def prepare(config: Config, routed: Any = None) -> Prepared:
     device = pick_device(config.device)
     size = config.size or named_size(config.dataset)
     seeds.seed_everything(config.seed, "model")
-    model = _model(config.model, size, device) if routed is None else routed.to(device).eval()
+    model = _laid_out(_model(config.model, size) if routed is None else routed, config, device)
     models = _by_route(config, model)
-    surrogate = _model(config.surrogate, size, device) if config.surrogate else None
+    surrogate = None
+    if config.surrogate:
+        surrogate = _laid_out(_model(config.surrogate, size), config, device)
     size = size or getattr(model, "size", None) or 0
     dataset = registry.build("datasets", config.dataset, context={"size": size} if size else {})
     metrics = [registry.build("metrics", spec) for spec in config.metrics]
@@ -59,9 +61,14 @@ def prepare(config: Config, routed: Any = None) -> Prepared:
     return Prepared(config, device, dataset, models, surrogate, planned, rows, metrics)
 
 
-def _model(spec: str, size: int, device: torch.device) -> Any:
-    made = registry.build("models", spec, context={"size": size} if size else {})
-    return made.to(device).eval()
+def _model(spec: str, size: int) -> Any:
+    return registry.build("models", spec, context={"size": size} if size else {})
+
+
+def _laid_out(model: Any, config: Config, device: torch.device) -> Any:
+    if config.channels_last == "on":
+        model = model.to(memory_format=torch.channels_last)
+    return model.to(device).eval()
 
 
 def _by_route(config: Config, model: Any) -> dict[str, Any]:

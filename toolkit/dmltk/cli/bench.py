@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--metric", multiple=True, type=Named("metrics"), help="Figures to take.")
 @click.option("--size", help="Picture size in pixels.")
 @click.option("--batch", help="Pictures a pass (default 112).")
+@click.option("--channels-last", help="on or off: weights in that memory format (default off).")
 @click.option("--seed", help="Seed of everything (default 0).")
 @click.option("--device", help="auto, cpu, cuda, cuda:1, mps (default auto).")
 @click.option("--save-adversarial", metavar="DIR", help="Write every adversarial picture there.")
