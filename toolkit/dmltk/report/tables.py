@@ -51,6 +51,10 @@ def print_bench(results: Mapping[str, Any]) -> None:
     whole = [entry for entry in results["evaluations"] if not entry.get("standing")]
     print_results({"evaluations": whole})
     out = console()
+    own = {e["name"]: e["attack"] for e in whole if e["attack"] and e["suite"] is None}
+    for name, spec in own.items():
+        if name != spec:
+            out.print(f"{name}: {escape(spec)}")
     worst = Table("worst case", "norm", "ε", "recall@1", "broken", "of", box=None, pad_edge=False)
     for entry in results["worst_case"]:
         counts = entry["counts"]
