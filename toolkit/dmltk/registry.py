@@ -123,6 +123,18 @@ def singular(kind: str) -> str:
     return {"losses": "loss"}.get(kind, kind.removesuffix("s"))
 
 
+def named(text: str) -> tuple[str, Spec]:
+    """The kind and the spec of ``kind:spec``, such as ``attack:stax,steps=2``.
+
+    Raises:
+        UserError: no such kind, or no spec.
+    """
+    kind, _, spec = text.partition(":")
+    if not spec:
+        raise UserError(f"'{text}' names no part: write KIND:NAME, such as attack:stax")
+    return plural(kind), as_spec(spec)
+
+
 @cache
 def entries(kind: str) -> list[Entry]:
     """All entries of a kind, built in first, then by distribution and name."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from dmltk.cli.bench import bench
+from dmltk.cli.check import check
 from dmltk.cli.data import data
 from dmltk.cli.doctor import doctor
 from dmltk.cli.list import list_
@@ -29,5 +30,5 @@ def cli(debug: bool) -> None:
     """
 
 
-for command in (run, bench, list_, show, data, doctor):
+for command in (run, bench, list_, show, check, data, doctor):
     cli.add_command(command)

@@ -1,44 +1,20 @@
 """The losses of pytorch-metric-learning by name, and the defaults that differ from its own.
 
 Where nothing is given beside the class's name, the library's defaults hold. Losses around
-another loss are in `wrappers`.
+another loss are in `wrappers`, those with proxies in `proxies`.
 """
 
 from __future__ import annotations
 
-from torch import Tensor, nn
-
 from dmltk.losses.pml import pml
-
-
-def inverse_root_uniform(proxies: Tensor) -> None:
-    """Draw (D, C) proxies uniformly from +-1/sqrt(D), in place."""
-    bound = proxies.shape[0] ** -0.5
-    nn.init.uniform_(proxies, -bound, bound)
-
 
 angular = pml("AngularLoss")
 """Angular loss: the angle at the negative is bounded (Wang et al. 2017).
 
 Args:
     alpha: bound of the angle at the negative, in degrees.
-"""
 
-arcface = pml(
-    "ArcFaceLoss",
-    margin=28.65,
-    scale=16,
-    lr=5e-4,
-    fixed={"weight_init_func": inverse_root_uniform},
-)
-"""ArcFace: softmax over proxies with a margin on the angle, in degrees (Deng et al. 2019).
-
-Margin, scale, learning rate and the proxies' first values (uniform in +-1/sqrt(D)) are those of
-Roth et al. 2020; the library's margin is 28.6 and its scale 64.
-
-Args:
-    margin: added to the angle between a picture and its class's proxy, in degrees.
-    scale: factor of the cosines.
+Source: Wang et al. 2017, Deep metric learning with angular loss.
 """
 
 circle = pml("CircleLoss")
@@ -47,6 +23,8 @@ circle = pml("CircleLoss")
 Args:
     m: how far from 1 and from 0 similarities may be.
     gamma: factor of the similarities.
+
+Source: Sun et al. 2020, Circle loss: a unified perspective of pair similarity optimization.
 """
 
 contrastive = pml("ContrastiveLoss")
@@ -57,13 +35,8 @@ Args:
         similarity.
     neg_margin: distance from which a negative pair costs nothing; 0 where compared by a
         similarity.
-"""
 
-cosface = pml("CosFaceLoss")
-"""CosFace: softmax over proxies with a margin on the cosine (Wang et al. 2018).
-
-Args:
-    margin: taken from the cosine between a picture and its class's proxy.
+Source: Hadsell, Chopra and LeCun 2006, Dimensionality reduction by learning an invariant mapping.
 """
 
 dynamicsoftmargin = pml("DynamicSoftMarginLoss")
@@ -73,6 +46,8 @@ Args:
     min_val: least difference between a triplet's distances in the histogram.
     num_bins: bins of that histogram.
     momentum: weight of a batch in it.
+
+Source: Zhang et al. 2019, Learning local descriptors with a CDF-based dynamic soft margin.
 """
 
 fastap = pml("FastAPLoss")
@@ -80,6 +55,8 @@ fastap = pml("FastAPLoss")
 
 Args:
     num_bins: bins of the distances' histogram.
+
+Source: Cakir et al. 2019, Deep metric learning to rank.
 """
 
 generalizedliftedstructure = pml("GeneralizedLiftedStructureLoss")
@@ -88,6 +65,8 @@ generalizedliftedstructure = pml("GeneralizedLiftedStructureLoss")
 Args:
     neg_margin: distance that negative pairs are asked to keep.
     pos_margin: distance that positive pairs may keep.
+
+Source: Hermans, Beyer and Leibe 2017, In defense of the triplet loss for person re-identification.
 """
 
 histogram = pml("HistogramLoss")
@@ -96,6 +75,8 @@ histogram = pml("HistogramLoss")
 Args:
     n_bins: bins of the similarities from -1 to 1; none for 100, or as delta says.
     delta: width of a bin, in place of n_bins.
+
+Source: Ustinova and Lempitsky 2016, Learning deep embeddings with histogram loss.
 """
 
 instance = pml("InstanceLoss")
@@ -103,6 +84,8 @@ instance = pml("InstanceLoss")
 
 Args:
     gamma: factor of the cosines.
+
+Source: Zheng et al. 2020, Dual-path convolutional image-text embeddings with instance loss.
 """
 
 intrapairvariance = pml("IntraPairVarianceLoss")
@@ -111,13 +94,8 @@ intrapairvariance = pml("IntraPairVarianceLoss")
 Args:
     pos_eps: share of their mean by which the similarity of positive pairs may be lower.
     neg_eps: share of their mean by which the similarity of negative pairs may be higher.
-"""
 
-largemarginsoftmax = pml("LargeMarginSoftmaxLoss")
-"""L-Softmax: softmax over proxies with a multiplied angle (Liu et al. 2016).
-
-Args:
-    margin: whole factor of the angle between a picture and its class's proxy.
+Source: Yu and Tao 2019, Deep metric learning with tuplet margin loss.
 """
 
 liftedstructure = pml("LiftedStructureLoss")
@@ -126,16 +104,8 @@ liftedstructure = pml("LiftedStructureLoss")
 Args:
     neg_margin: distance that negative pairs are asked to keep.
     pos_margin: distance that positive pairs may keep.
-"""
 
-manifold = pml("ManifoldLoss")
-"""Manifold loss: random walks over pictures and proxies, no labels (Aziere and Todorovic 2019).
-
-Args:
-    K: number of proxies; a batch holds at least as many pictures.
-    lambdaC: weight of the part that compares a picture's and a proxy's surroundings.
-    alpha: share of its similarity that a node passes on, between 0 and 1.
-    margin: by which the own proxy is asked to be nearer than any other.
+Source: Song et al. 2016, Deep metric learning via lifted structured feature embedding.
 """
 
 margin = pml("MarginLoss")
@@ -147,6 +117,8 @@ Args:
     beta: the boundary between positive and negative distances.
     learn_beta: whether the boundary is trained.
     num_classes: number of boundaries trained, one a class.
+
+Source: Wu et al. 2017, Sampling matters in deep embedding learning.
 """
 
 multisimilarity = pml(
@@ -166,6 +138,9 @@ Args:
     alpha: sharpness over positive pairs.
     beta: sharpness over negative pairs.
     base: similarity at which a pair weighs one half.
+
+Source: Wang et al. 2019, Multi-similarity loss with general pair weighting for deep metric
+learning.
 """
 
 nca = pml("NCALoss")
@@ -173,19 +148,22 @@ nca = pml("NCALoss")
 
 Args:
     softmax_scale: factor of the distances.
+
+Source: Goldberger et al. 2004, Neighbourhood components analysis.
 """
 
-normalizedsoftmax = pml("NormalizedSoftmaxLoss")
-"""Normalized softmax: cross-entropy over unit-length proxies (Zhai and Wu 2019)."""
-
 npairs = pml("NPairsLoss")
-"""N-pairs: one positive against the positives of all other classes (Sohn 2016)."""
+"""N-pairs: one positive against the positives of all other classes (Sohn 2016).
+
+Source: Sohn 2016, Improved deep metric learning with multi-class N-pair loss objective.
+"""
 
 ntxent = pml("NTXentLoss")
-"""NT-Xent (InfoNCE): a positive against its anchor's negatives (Sohn 2016; Chen et al. 2020)."""
+"""NT-Xent (InfoNCE): a positive against its anchor's negatives (Sohn 2016; Chen et al. 2020).
 
-p2sgrad = pml("P2SGradLoss")
-"""P2SGrad: squared error between cosines to proxies and one-hot labels (Zhang et al. 2019)."""
+Source: Sohn 2016; Chen et al. 2020, A simple framework for contrastive learning of visual
+representations.
+"""
 
 pnp = pml("PNPLoss")
 """PNP: penalises the negatives ranked before a positive (Li et al. 2021).
@@ -195,21 +173,9 @@ Args:
     alpha: exponent of variant Dq.
     anneal: temperature of the sigmoid in place of a rank's step.
     variant: Ds, Dq, Iu, Ib or O: how the negatives before a positive become its loss.
-"""
 
-proxyanchor = pml("ProxyAnchorLoss")
-"""Proxy anchor: proxies are anchors to pictures of all classes (Kim et al. 2020).
-
-Args:
-    margin: similarity to the own proxy asked for; its negative to the others.
-    alpha: sharpness over the pictures of a proxy.
-"""
-
-proxynca = pml("ProxyNCALoss")
-"""Proxy NCA: neighbourhood components with a proxy a class (Movshovitz-Attias et al. 2017).
-
-Args:
-    softmax_scale: factor of the distances.
+Source: Li et al. 2022, Rethinking the optimization of average precision: only penalizing negative
+instances before positive ones is enough.
 """
 
 rankedlist = pml("RankedListLoss", margin=0.4, Tn=10)
@@ -223,6 +189,8 @@ Args:
     imbalance: weight of the negative pairs' part; the rest is that of the positive ones.
     alpha: distance that negative pairs are asked to keep; none for 1 + margin/2.
     Tp: how much more the farther positive pairs weigh.
+
+Source: Wang et al. 2019, Ranked list loss for deep metric learning.
 """
 
 signaltonoiseratiocontrastive = pml("SignalToNoiseRatioContrastiveLoss")
@@ -231,6 +199,8 @@ signaltonoiseratiocontrastive = pml("SignalToNoiseRatioContrastiveLoss")
 Args:
     pos_margin: distance up to which a positive pair costs nothing.
     neg_margin: distance from which a negative pair costs nothing.
+
+Source: Yuan et al. 2019, Signal-to-noise ratio: a robust distance metric for deep metric learning.
 """
 
 smoothap = pml("SmoothAPLoss")
@@ -238,35 +208,15 @@ smoothap = pml("SmoothAPLoss")
 
 Args:
     temperature: of the sigmoid in place of a rank's step.
-"""
 
-softtriple = pml("SoftTripleLoss")
-"""SoftTriple: softmax over several centres a class (Qian et al. 2019).
-
-Args:
-    centers_per_class: proxies a class.
-    la: factor of the similarities to classes.
-    gamma: temperature of the choice among a class's proxies.
-    margin: taken from the similarity to the own class.
-"""
-
-sphereface = pml("SphereFaceLoss")
-"""SphereFace: L-Softmax with unit-length proxies (Liu et al. 2017).
-
-Args:
-    margin: whole factor of the angle between a picture and its class's proxy.
-"""
-
-subcenterarcface = pml("SubCenterArcFaceLoss")
-"""ArcFace with several centres a class, margin in degrees (Deng et al. 2020).
-
-Args:
-    margin: added to the angle between a picture and its class's nearest proxy, in degrees.
-    sub_centers: proxies a class.
+Source: Brown et al. 2020, Smooth-AP: smoothing the path towards large-scale image retrieval.
 """
 
 supcon = pml("SupConLoss")
-"""Supervised contrastive: an anchor's positives against all others (Khosla et al. 2020)."""
+"""Supervised contrastive: an anchor's positives against all others (Khosla et al. 2020).
+
+Source: Khosla et al. 2020, Supervised contrastive learning.
+"""
 
 thresholdconsistentmargin = pml("ThresholdConsistentMarginLoss")
 """Threshold-consistent margin: hard pairs against one threshold (Zhang et al. 2024).
@@ -276,6 +226,8 @@ Args:
     lambda_minus: weight of the negative pairs' part.
     margin_plus: similarity up to which a positive pair counts.
     margin_minus: similarity from which a negative pair counts.
+
+Source: Zhang et al. 2024, Threshold-consistent margin loss for open-world deep metric learning.
 """
 
 tripletmargin = pml("TripletMarginLoss")
@@ -284,6 +236,9 @@ tripletmargin = pml("TripletMarginLoss")
 Args:
     swap: the negative counts from the positive where that is nearer than the anchor.
     smooth_loss: softplus in place of the hinge.
+
+Source: Schroff, Kalenichenko and Philbin 2015, FaceNet: a unified embedding for face recognition
+and clustering.
 """
 
 tupletmargin = pml("TupletMarginLoss")
@@ -291,6 +246,8 @@ tupletmargin = pml("TupletMarginLoss")
 
 Args:
     margin: taken from the angle of a positive pair, in degrees.
+
+Source: Yu and Tao 2019, Deep metric learning with tuplet margin loss.
 """
 
 vicreg = pml("VICRegLoss")
@@ -301,4 +258,7 @@ Args:
     variance_mu: weight of the coordinates' spread.
     covariance_v: weight of the coordinates' covariance.
     eps: added to a variance before its root.
+
+Source: Bardes, Ponce and LeCun 2022, VICReg: variance-invariance-covariance regularization for
+self-supervised learning.
 """

@@ -39,6 +39,8 @@ class Shared:
 
     Args:
         frozen: running statistics stay as they are in training; the affine part still trains.
+
+    Source: Ioffe and Szegedy 2015, Batch normalization; frozen as in Roth et al. 2020.
     """
 
     frozen: bool = False

@@ -78,6 +78,20 @@ def print_bench(results: Mapping[str, Any]) -> None:
     out.print(checks)
 
 
+def print_checks(part: str, results: Sequence[Any]) -> None:
+    """What became of each check of a part."""
+    table = Table("check", "", "why", box=None, pad_edge=False)
+    marks = {"failed": "[red]FAILS[/red]", "expected": "fails as told", "passed": "holds"}
+    for one in results:
+        name = one.check.replace("_", " ")
+        table.add_row(name, marks.get(one.status, one.status), escape(one.message))
+    failed = sum(one.status == "failed" for one in results)
+    out = console()
+    out.print(table)
+    verdict = f"{failed} of {len(results)} checks fail" if failed else "it conforms"
+    out.print(f"{escape(part)}: {verdict}")
+
+
 def _that_fit(names: list[str], width: int, cell: int) -> list[str]:
     """The first figures that a line has room for; all are in ``results.json``."""
     room = width - 40
