@@ -40,4 +40,5 @@ def show(kind: str, name: str, as_json: bool) -> None:
     print_description(found)
     if pipeline:
         strategy = registry.build("norms", pipeline.norms)
-        print_pipeline(pipeline, strategy.map_routes(pipeline.routes))
+        mapped = getattr(strategy, "map_routes", None)
+        print_pipeline(pipeline, mapped(pipeline.routes) if mapped else {})

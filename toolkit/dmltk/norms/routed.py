@@ -170,13 +170,19 @@ class RoutedEmbedder(nn.Module):
         self._active = route
         wanted = self.routes[route or MAIN]
         if wanted != self._installed:
-            self._exchange(self._installed)
+            self.exchange(self._installed)
             self._installed = MAIN
-            self._exchange(wanted)
+            self.exchange(wanted)
             self._installed = wanted
 
-    def _exchange(self, name: str) -> None:
-        """Swap the modules' tensors with those that the holder of a set has now."""
+    def exchange(self, name: str) -> None:
+        """Swap a set in, or out again: the modules' tensors with those that its holder has now.
+
+        A strategy that changed layers may have its own here.
+
+        Args:
+            name: of the set; `main` is what is there without a swap.
+        """
         if name == MAIN:
             return
         ours, theirs = Tables(self.embedder), Tables(self.sets._modules[name])

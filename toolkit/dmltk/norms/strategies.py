@@ -25,7 +25,10 @@ NAMES = {"bn": "batch norm", "ln": "layer norm", "gn": "group norm", "all": "nor
 
 
 class NormStrategy(Protocol):
-    """Makes a routed embedder; it may also change layers."""
+    """Makes a routed embedder; it may also change layers.
+
+    A strategy may have `map_routes(routes)`, route name to set name, for `dmltk show pipeline`.
+    """
 
     dmltk_kind: ClassVar[str] = "norms"
 

@@ -114,10 +114,11 @@ def budget(eps: float, norm: str | None = None) -> str:
 
 
 def print_pipeline(pipeline: Pipeline, sets: Mapping[str, str]) -> None:
-    """A pipeline as YAML, and which set of normalisers each route uses."""
+    """A pipeline as YAML, and which set of normalisers each route uses, where that is known."""
     out = console()
     out.print(escape(pipeline.to_yaml()).rstrip())
-    out.print("# routes: " + ", ".join(f"{route} → {name}" for route, name in sets.items()))
+    if sets:
+        out.print("# routes: " + ", ".join(f"{route} → {name}" for route, name in sets.items()))
     for term in pipeline.terms:
         if term.join == "each" and len(term.of) > 1:
             out.print(

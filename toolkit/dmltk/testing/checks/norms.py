@@ -52,6 +52,16 @@ def check_every_route_is_there(part: Part) -> None:
             raise AssertionError("an unknown route is not refused")
 
 
+def check_the_map_of_routes_is_the_one_applied(part: Part) -> None:
+    """Where a strategy has `map_routes`, it tells the sets that `apply` makes."""
+    strategy = part.build()
+    if not hasattr(strategy, "map_routes"):
+        raise Skip("it tells no map of routes")
+    _, model = next(_routed(part))
+    told, made = strategy.map_routes(list(ROUTES)), dict(model.routes)
+    assert told == made, f"map_routes tells {told} and apply makes {made}"
+
+
 def check_training_one_route_leaves_the_others_statistics(part: Part) -> None:
     """A training pass through a route changes no route of another set."""
     images = samples.batch().images
