@@ -22,6 +22,7 @@ from dmltk.errors import UserError
 FILES = (
     "queries.csv",
     "worst.png",
+    "curve.png",
     "config.yaml",
     "environment.json",
     "log.jsonl",

@@ -57,12 +57,15 @@ def bench(**flags: Any) -> None:
         click.echo(stored.read_text("utf-8") if flags["as_json"] else finished)
         return
     from dmltk.bench.run import run
+    from dmltk.report.curves import curves, draw
     from dmltk.report.progress import Reporter
     from dmltk.report.tables import print_bench
 
     routed = _routes(config.model) if config.route != "main" else None
     with Reporter() as report:
         results = run(config, folder, report, report.warn, routed)
+    if lines := curves(results):
+        draw(lines, folder.file("curve.png"))
     if flags["as_json"]:
         click.echo(json.dumps(results, indent=1, ensure_ascii=False))
         return
