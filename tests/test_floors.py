@@ -17,12 +17,22 @@ FLOORS = (
     ("pipelines",),
     ("evaluation",),
     ("training", "bench"),
-    ("report", "testing"),
+    ("report", "testing", "templates", "scaffold"),
     ("cli",),
     ("__main__",),
 )
 HEIGHT = {part: floor for floor, parts in enumerate(FLOORS) for part in parts}
-TORCHLESS = ("errors", "spec", "cache", "convert", "registry", "description", "pipelines", "cli")
+TORCHLESS = (
+    "errors",
+    "spec",
+    "cache",
+    "convert",
+    "registry",
+    "description",
+    "pipelines",
+    "cli",
+    "scaffold",
+)
 HEAVY = {"torch", "torchvision", "timm", "pytorch_metric_learning", "sklearn", "matplotlib"}
 
 

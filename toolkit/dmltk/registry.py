@@ -135,16 +135,20 @@ def named(text: str) -> tuple[str, Spec]:
     return plural(kind), as_spec(spec)
 
 
-@cache
 def entries(kind: str) -> list[Entry]:
     """All entries of a kind, built in first, then by distribution and name."""
+    return _entries(plural(kind))
+
+
+@cache
+def _entries(kind: str) -> list[Entry]:
     allowed = os.environ.get("DMLTK_PLUGINS")
     wanted = None if allowed is None else {part.strip() for part in allowed.split(",")}
     found = {}
-    for point in metadata.entry_points(group=f"dmltk.{plural(kind)}"):
+    for point in metadata.entry_points(group=f"dmltk.{kind}"):
         owner = (point.dist.metadata["Name"] or "unknown") if point.dist else "unknown"
         version = point.dist.version if point.dist else ""
-        entry = Entry(plural(kind), point.name, point.value, owner, version)
+        entry = Entry(kind, point.name, point.value, owner, version)
         entry.disabled = wanted is not None and owner != HOME and owner not in wanted
         found[entry.full_name] = entry
     return sorted(found.values(), key=lambda e: (e.distribution != HOME, e.distribution, e.name))
@@ -164,17 +168,26 @@ def available(kind: str) -> list[str]:
     return sorted(result)
 
 
+def check_name(kind: str, name: str) -> None:
+    """Refuse a name under which nothing new can be registered.
+
+    Raises:
+        UserError: where it is malformed or a built-in has it.
+    """
+    if not _NAME.fullmatch(name):
+        raise UserError(f"'{name}' cannot be registered: a name matches {_NAME.pattern}")
+    if any(e.name == name and e.distribution == HOME for e in entries(kind)):
+        raise UserError(f"{singular(plural(kind))} '{name}' is built in: choose another name")
+
+
 def register(kind: str, name: str, factory: Any) -> None:
     """Register a factory for this process (a package registers by entry point).
 
     Raises:
         UserError: where the name is malformed or a built-in has it.
     """
-    if not _NAME.fullmatch(name):
-        raise UserError(f"'{name}' cannot be registered: a name matches {_NAME.pattern}")
-    known = entries(plural(kind))
-    if any(e.name == name and e.distribution == HOME for e in known):
-        raise UserError(f"{singular(plural(kind))} '{name}' is built in: choose another name")
+    check_name(kind, name)
+    known = entries(kind)
     known[:] = [e for e in known if (e.name, e.distribution) != (name, SESSION)]
     known.append(Entry(plural(kind), name, "", SESSION, factory=factory))
 

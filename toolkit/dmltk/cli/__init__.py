@@ -9,6 +9,7 @@ from dmltk.cli.check import check
 from dmltk.cli.data import data
 from dmltk.cli.doctor import doctor
 from dmltk.cli.list import list_
+from dmltk.cli.new import new
 from dmltk.cli.run import run
 from dmltk.cli.show import show
 
@@ -30,5 +31,5 @@ def cli(debug: bool) -> None:
     """
 
 
-for command in (run, bench, list_, show, check, data, doctor):
+for command in (run, bench, list_, show, check, new, data, doctor):
     cli.add_command(command)

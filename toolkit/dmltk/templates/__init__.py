@@ -1,0 +1,1 @@
+"""One small part of each kind: what ``dmltk new plugin`` writes, under another name."""
