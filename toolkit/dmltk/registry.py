@@ -41,7 +41,11 @@ KINDS = [
     "suites",
 ]
 _WRAPPERS = {"models": "dmltk.models:wrap"}
-_ELSEWHERE = {("attacks", "torchattacks"): "dmltk-torchattacks", ("models", "onnx"): "dmltk-onnx"}
+_ELSEWHERE = {
+    ("attacks", "torchattacks"): "dmltk-torchattacks",
+    ("models", "onnx"): "dmltk-onnx",
+    ("models", "transformers"): "dmltk-transformers",
+}
 """Names that distributions of this project register, for who has not installed them."""
 _NAME = re.compile(r"[a-z][a-z0-9_@-]{0,39}")
 
