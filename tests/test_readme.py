@@ -12,6 +12,7 @@ from dmltk.bench.assemble import assemble as assemble_bench
 from dmltk.cli import cli
 from dmltk.cli.bench import bench
 from dmltk.cli.run import run
+from dmltk.errors import UserError
 from dmltk.pipelines import build, from_yaml
 from dmltk.training.assemble import assemble
 
@@ -78,4 +79,9 @@ def test_every_printed_command_is_understood(line: str, tmp_path: Path) -> None:
             pytest.skip("an example of somebody else's package")
         assemble(flags)
     if command is bench:
-        assemble_bench({**inner.params, "out": str(tmp_path / "b")})
+        try:
+            assemble_bench({**inner.params, "out": str(tmp_path / "b")})
+        except UserError as error:
+            if "run pip install dmltk-" not in str(error):
+                raise
+            pytest.skip(str(error))
