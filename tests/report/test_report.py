@@ -7,6 +7,7 @@ import io
 import pytest
 from dmltk import pipelines
 from dmltk.report import tables
+from dmltk.report.listing import listing
 from dmltk.report.progress import Reporter
 from rich.console import Console
 
@@ -79,3 +80,15 @@ def test_a_card_gives_each_credit_a_line(monkeypatch: pytest.MonkeyPatch) -> Non
     lines = [line.split() for line in text.splitlines()]
     assert ["credits", "by:", "a", "[b]"] in lines and ["by:", "c"] in lines
     assert ["skipped", "none"] in lines
+
+
+def test_a_listing_keeps_its_columns_and_its_words() -> None:
+    row = {"kind": "attacks", "version": "1.2", "state": "ok", "distribution": "acme"}
+    long = " ".join(f"word{i}" for i in range(20))
+    rows = [row | {"name": "x", "summary": long}, row | {"name": "a-long-name", "summary": ""}]
+    lines = listing(rows, 90).splitlines()
+    assert lines[0].split() == ["kind", "name", "from", "state", "what", "it", "is"]
+    place = lines[0].index("what")
+    assert " ".join(line[place:].strip() for line in lines[1:-1]) == long
+    assert all(len(line) <= 90 for line in lines)
+    assert lines[-1].split() == ["attacks", "a-long-name", "acme", "1.2", "ok"]

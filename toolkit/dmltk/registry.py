@@ -149,13 +149,32 @@ def _entries(kind: str) -> list[Entry]:
     allowed = os.environ.get("DMLTK_PLUGINS")
     wanted = None if allowed is None else {part.strip() for part in allowed.split(",")}
     found = {}
-    for point in metadata.entry_points(group=f"dmltk.{kind}"):
-        owner = (point.dist.metadata["Name"] or "unknown") if point.dist else "unknown"
-        version = point.dist.version if point.dist else ""
+    for point, owner, version in _points().get(f"{HOME}.{kind}", []):
         entry = Entry(kind, point.name, point.value, owner, version)
         entry.disabled = wanted is not None and owner != HOME and owner not in wanted
         found[entry.full_name] = entry
     return sorted(found.values(), key=lambda e: (e.distribution != HOME, e.distribution, e.name))
+
+
+@cache
+def _points() -> dict[str, list[tuple[metadata.EntryPoint, str, str]]]:
+    """Entry points by group, with their distribution's name and version: one pass over all.
+
+    Of a distribution that is found twice, the first on the path counts.
+    """
+    found: dict[str, list[tuple[metadata.EntryPoint, str, str]]] = {}
+    seen = set()
+    for distribution in metadata.distributions():
+        points = [p for p in distribution.entry_points if p.group.startswith(f"{HOME}.")]
+        if not points:
+            continue
+        about = distribution.metadata
+        name, version = about["Name"] or "unknown", about["Version"] or ""
+        if name not in seen:
+            seen.add(name)
+            for point in points:
+                found.setdefault(point.group, []).append((point, name, version))
+    return found
 
 
 def available(kind: str) -> list[str]:

@@ -37,6 +37,6 @@ def list_(kind: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=1, ensure_ascii=False))
         return
-    from dmltk.report.tables import print_registry
+    from dmltk.report.listing import listing
 
-    print_registry(rows)
+    click.echo(listing(rows))

@@ -128,18 +128,6 @@ def print_pipeline(pipeline: Pipeline, sets: Mapping[str, str]) -> None:
     out.print()
 
 
-def print_registry(rows: Sequence[Mapping[str, str]]) -> None:
-    """What ``dmltk list`` prints."""
-    table = Table("kind", "name", "from", "state", "what it is", box=None, pad_edge=False)
-    table.columns[1].no_wrap = True
-    for row in rows:
-        source = f"{row['distribution']} {row['version']}".strip()
-        table.add_row(
-            row["kind"], row["name"], source, escape(row["state"]), escape(row["summary"])
-        )
-    console().print(table)
-
-
 def print_description(found: Description) -> None:
     """What ``dmltk show`` prints."""
     out = console()
