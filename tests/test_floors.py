@@ -12,7 +12,18 @@ from .distributions import answer
 ROOT = Path(__file__).parent.parent / "toolkit" / "dmltk"
 FLOORS = (
     ("errors", "spec", "cache", "atomic"),
-    ("batch", "convert", "registry", "description", "seeds", "device", "folder", "notes", "stored"),
+    (
+        "batch",
+        "convert",
+        "entries",
+        "registry",
+        "description",
+        "seeds",
+        "device",
+        "folder",
+        "notes",
+        "stored",
+    ),
     ("attacks", "losses", "norms", "models", "data"),
     ("pipelines",),
     ("evaluation",),

@@ -10,6 +10,7 @@ from typing import Any
 
 from dmltk import registry
 from dmltk.cache import cache_dir
+from dmltk.errors import PluginError
 
 _PACKAGES = (
     "dmltk torch torchvision timm pytorch-metric-learning numpy scikit-learn msgspec click rich"
@@ -33,7 +34,7 @@ def examine() -> dict[str, Any]:
                 continue
             try:
                 entry.load()
-            except registry.PluginError:
+            except PluginError:
                 broken[f"{kind}: {entry.full_name}"] = entry.state
     cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     cache = cache_dir()

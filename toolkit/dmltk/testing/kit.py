@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dmltk import registry
+from dmltk.errors import unknown
 from dmltk.spec import Spec, as_spec
 from dmltk.testing.part import Part, Skip
 
@@ -100,7 +101,7 @@ def parametrize_with_checks(
 def _known(expected: Mapping[str, str], checks: Mapping[str, Check]) -> Mapping[str, str]:
     for name in expected:
         if name not in checks:
-            raise registry.unknown("check", name, checks)
+            raise unknown("check", name, checks)
     return expected
 
 

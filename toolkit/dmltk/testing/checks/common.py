@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dmltk import convert
 from dmltk.description import describe
-from dmltk.registry import PluginError
+from dmltk.errors import PluginError
 from dmltk.spec import Spec, parse, text
 from dmltk.testing.kit import Check
 from dmltk.testing.part import Part
