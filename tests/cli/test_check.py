@@ -42,11 +42,3 @@ def test_what_is_no_part_is_refused(
 ) -> None:
     assert called("check", part) == 2
     assert said in capsys.readouterr().err
-
-
-def test_without_hypothesis_the_command_that_gets_it_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert called("check", "attack:stax") == 2
-    assert "pip install 'dmltk[testing]'" in capsys.readouterr().err

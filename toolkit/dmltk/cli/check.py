@@ -7,8 +7,6 @@ from dataclasses import asdict
 
 import click
 
-from dmltk.errors import UserError
-
 
 @click.command("check")
 @click.argument("part", metavar="KIND:NAME[:ARGS]")
@@ -20,10 +18,6 @@ def check(context: click.Context, part: str, as_json: bool) -> None:
     \b
     dmltk check attack:stax
     """
-    import importlib.util
-
-    if importlib.util.find_spec("hypothesis") is None:
-        raise UserError("the checks need hypothesis: run pip install 'dmltk[testing]' first")
     from dmltk import registry
 
     kind, spec = registry.named(part)
