@@ -18,6 +18,7 @@ FLOORS = (
         "entries",
         "registry",
         "description",
+        "source",
         "seeds",
         "device",
         "folder",

@@ -10,8 +10,9 @@ import dmltk
 import msgspec
 import pytest
 from dmltk import registry
-from dmltk.description import describe, summary
+from dmltk.description import describe
 from dmltk.errors import DmltkError, PluginError, UserError
+from dmltk.source import summary
 
 from .distributions import answer, install, python
 
@@ -94,7 +95,7 @@ def test_a_summary_needs_no_import(site: Path) -> None:
     code = """
 import json, sys
 from dmltk import registry
-from dmltk.description import summary
+from dmltk.source import summary
 said = {e.full_name: summary(e) for e in registry.entries("solvers")}
 print(json.dumps([said, [m for m in ("acme_one", "acme_broken", "torch") if m in sys.modules]]))
 """

@@ -1,23 +1,18 @@
-"""What a registered thing is, for people: summaries without importing it, parameters with."""
+"""What a registered thing is, for people: its identity, text and parameters; imports it."""
 
 from __future__ import annotations
 
-import ast
-import importlib.util
 import inspect
 import re
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import metadata
-from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
 from dmltk import registry
-from dmltk.registry import Entry
+from dmltk.source import docstring, first_line, summary
 from dmltk.spec import text
 
 
@@ -47,24 +42,6 @@ class Description:
     facts: dict[str, str] = field(default_factory=dict)
 
 
-def summary(entry: Entry) -> str:
-    """One line about an entry, read from its source without importing it."""
-    if entry.factory is not None and not entry.target:
-        return _first_line(inspect.getdoc(entry.factory))
-    module, _, attribute = entry.target.partition(":")
-    try:
-        path = _source_file(module)
-        found = _documentation(_tree(path), attribute) if path else None
-    except (OSError, SyntaxError, ImportError, ValueError):
-        found = None
-    if found:
-        return _first_line(found)
-    try:
-        return metadata.metadata(entry.distribution)["Summary"] or ""
-    except metadata.PackageNotFoundError:
-        return ""
-
-
 def describe(kind: str, name: str, given: Mapping[str, Any] | None = None) -> Description:
     """Everything about a registered thing; imports it.
 
@@ -76,10 +53,8 @@ def describe(kind: str, name: str, given: Mapping[str, Any] | None = None) -> De
     entry = registry.resolve(kind, name)
     factory = registry.factory(kind, name)
     document = inspect.getdoc(factory) or ""
-    path = _source_file(entry.target.partition(":")[0]) if entry.target else None
-    if path:
-        written = _documentation(_tree(path), entry.target.partition(":")[2])
-        document = inspect.cleandoc(written) if written else document
+    if entry.target and (written := docstring(entry.target)):
+        document = inspect.cleandoc(written)
     meanings = {**_meanings(inspect.getdoc(factory) or ""), **_meanings(document)}
     parameters = [
         _parameter(parameter, meanings.get(parameter.name, ""))
@@ -91,7 +66,7 @@ def describe(kind: str, name: str, given: Mapping[str, Any] | None = None) -> De
         entry.name,
         entry.distribution,
         entry.version,
-        _first_line(document) or summary(entry),
+        first_line(document) or summary(entry),
         document,
         " ".join(source[1].split()) if source else "",
         parameters,
@@ -157,40 +132,3 @@ def _meanings(document: str) -> dict[str, str]:
         elif found and line.strip():
             found[last] += " " + line.strip()
     return found
-
-
-def _first_line(document: str | None) -> str:
-    return " ".join((document or "").strip().split("\n\n")[0].split())
-
-
-def _source_file(module: str) -> Path | None:
-    top, *rest = module.split(".")
-    found = importlib.util.find_spec(top)
-    if found is None or found.origin is None:
-        return None
-    base = Path(found.origin)
-    if not rest:
-        return base
-    path = base.parent.joinpath(*rest)
-    candidates = [path / "__init__.py", path.with_suffix(".py")]
-    return next((candidate for candidate in candidates if candidate.is_file()), None)
-
-
-@cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text("utf-8"))
-
-
-def _documentation(tree: ast.Module, attribute: str) -> str | None:
-    """The docstring of a module's class, function or assignment (a string right after it)."""
-    for node, following in zip(tree.body, [*tree.body[1:], None], strict=True):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == attribute:
-            return ast.get_docstring(node)
-        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
-        if any(isinstance(t, ast.Name) and t.id == attribute for t in targets) and isinstance(
-            following, ast.Expr
-        ):
-            value = following.value
-            found = value.value if isinstance(value, ast.Constant) else None
-            return found if isinstance(found, str) else None
-    return None

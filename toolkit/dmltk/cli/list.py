@@ -18,10 +18,10 @@ def list_(kind: str | None, as_json: bool) -> None:
     \b
     dmltk list attacks
     """
-    from dmltk import registry
-    from dmltk.description import summary
+    from dmltk.entries import KINDS, entries, plural
+    from dmltk.source import summary
 
-    kinds = [registry.plural(kind)] if kind else registry.KINDS
+    kinds = [plural(kind)] if kind else KINDS
     rows = [
         {
             "kind": entry.kind,
@@ -32,7 +32,7 @@ def list_(kind: str | None, as_json: bool) -> None:
             "summary": summary(entry),
         }
         for wanted in kinds
-        for entry in registry.entries(wanted)
+        for entry in entries(wanted)
     ]
     if as_json:
         click.echo(json.dumps(rows, indent=1, ensure_ascii=False))

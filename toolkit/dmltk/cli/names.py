@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from dmltk import registry
+from dmltk.entries import KINDS, available
 
 
 class Named(click.ParamType):
@@ -26,7 +26,7 @@ class Named(click.ParamType):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Names of the kind that begin so."""
-        names: list[Any] = registry.available(self.kind)
+        names: list[Any] = available(self.kind)
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
@@ -39,4 +39,4 @@ class Kind(click.ParamType):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Kinds that begin so."""
-        return [CompletionItem(kind) for kind in registry.KINDS if kind.startswith(incomplete)]
+        return [CompletionItem(kind) for kind in KINDS if kind.startswith(incomplete)]
