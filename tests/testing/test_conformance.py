@@ -31,6 +31,7 @@ SPECS = {
     "model:torchvision": "model:torchvision:shufflenet_v2_x0_5,size=32",
     "dataset:glyphs": "dataset:glyphs:classes=8,per_class=6",
     "dataset:blobs": "dataset:blobs:classes=8,per_class=6",
+    "dataset:shapes": "dataset:shapes:per_class=6,test_per_class=6",
 }
 """Parts that need an argument, or are quicker with one."""
 

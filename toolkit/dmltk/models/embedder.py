@@ -143,6 +143,8 @@ class Embedder(nn.Module):
             known = ", ".join(self.source.pools)
             raise UserError(f"head '{name}': this model has no pool={pool}, only {known}")
         head = Head(self.num_features, pool=pool, **args)
+        if self.source.start is not None:
+            head.apply(self.source.start)
         head = head.to(device_of(self.backbone), dtype_of(self.backbone))
         self.heads[name] = head.train(self.training)
 

@@ -59,6 +59,7 @@ class Source:
         pools: the pools that `pooled` can do.
         classifier: names of the stock classifier's modules, the only keys of a stock file that may
             be left over.
+        start: sets a module's first weights; applied to every head. None: torch's own.
     """
 
     module: nn.Module
@@ -70,6 +71,7 @@ class Source:
     num_features: int = 0
     pools: tuple[str, ...] = ("avg", "max", "avgmax")
     classifier: tuple[str, ...] = ()
+    start: Callable[[nn.Module], None] | None = None
 
     def __post_init__(self) -> None:
         if len(self.mean) != len(self.std):
