@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Annotated
 
-import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
@@ -22,6 +22,19 @@ class Grey(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return images.mean(1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class Normal:
+    """First weights N(0, gain² / fan-in), biases 0, of a convolution or linear layer."""
+
+    gain: float
+
+    def __call__(self, module: nn.Module) -> None:
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            nn.init.normal_(module.weight, std=self.gain / math.sqrt(module.weight[0].numel()))
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
 
 
 def tanhconv(
@@ -44,11 +57,6 @@ def tanhconv(
     if size % 4:
         raise UserError(f"tanhconv takes pictures of a multiple of 4 pixels, got size={size}")
 
-    def start(module: nn.Module) -> None:
-        if isinstance(module, nn.Conv2d | nn.Linear):
-            nn.init.normal_(module.weight, std=gain / math.sqrt(module.weight[0].numel()))
-            nn.init.zeros_(module.bias)
-
     module = nn.Sequential(
         Grey(),
         nn.Conv2d(1, 8, 3, padding=1),
@@ -60,9 +68,16 @@ def tanhconv(
         nn.Flatten(),
         nn.Linear(8 * (size // 4) ** 2, FEATURES),
         nn.Tanh(),
-    ).apply(start)
-    blank = (0.0,) * channels, (1.0,) * channels
-    return Source(module, *blank, size=size, num_features=FEATURES, pools=("avg",), start=start)
+    ).apply(Normal(gain))
+    return Source(
+        module,
+        mean=(0.0,) * channels,
+        std=(1.0,) * channels,
+        size=size,
+        num_features=FEATURES,
+        pools=("avg",),
+        start=Normal(gain),
+    )
 
 
 tanhconv.train_dim = 8  # type: ignore[attr-defined]
