@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dmltk import registry
 
+OWN = {"hadsell", "softmax"}
+"""Losses that are not of the library."""
+
 ALSO = {
     "crossbatchmemory": "crossbatchmemory:contrastive",
     "selfsupervised": "selfsupervised:ntxent",

@@ -22,6 +22,9 @@ PRESETS = [
     "mdprop:stax=false,mtax=[3]",
     "mdprop:mtax=[3,5],start=paper",
     "mdprop-authors",
+    "siamese",
+    "siamese:margin=2,pairs=adjacent,lr_per_margin=true,dim=2",
+    "classifier",
 ]
 
 

@@ -207,6 +207,39 @@ def test_resuming_keeps_proxies_and_their_optimizer(tmp_path: Path) -> None:
     assert one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "lars"])
+def test_other_optimizers_go_on_to_the_same_bits(optimizer: str, tmp_path: Path) -> None:
+    given = {"pipeline": "st", "protocol": ("clean",), "optimizer": optimizer, "lr": ".1"}
+    go(tmp_path / "whole", **given)
+
+    def progress(doing: str, done: int, total: int) -> None:
+        if done == 5:
+            raise KeyboardInterrupt
+
+    config, out = assemble(flags(**{**SMALL, **given, "out": str(tmp_path / "cut")}))
+    with pytest.raises(KeyboardInterrupt):
+        run(config, RunFolder(out), progress, lambda _: None)
+    go(out, "resume", **given)
+    assert same(tmp_path / "whole", out)
+    saved = load_file(out / checkpoint.NAME)
+    assert any(key.endswith("/momentum_buffer") for key in saved)
+
+
+def test_plain_descent_is_weights_minus_rate_times_gradient() -> None:
+    from dmltk.training.optimizer import make_optimizer
+
+    plain = {"optimizer": "sgd", "momentum": "0", "weight_decay": "0", "lr": ".5"}
+    config, _ = assemble(flags(**{**SMALL, **plain, "pipeline": "siamese", "out": "x"}))
+    ready = prepare(config)
+    optimizer = make_optimizer(config, ready.model, ready.trainer.parts.losses)
+    before = {name: p.detach().clone() for name, p in ready.model.named_parameters()}
+    for parameter in ready.model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    for name, parameter in ready.model.named_parameters():
+        assert torch.equal(parameter, before[name] - 0.5)
+
+
 def test_parameter_groups_have_their_own_rates() -> None:
     from dmltk.training.optimizer import make_optimizer
 
@@ -236,6 +269,18 @@ def test_the_schedule_warms_up_and_ends_at_nothing() -> None:
         0.5 * (1 + torch.cos(torch.tensor(torch.pi * 4 / 20))).item()
     )
     assert rates[3:] == sorted(rates[3:], reverse=True) and rates[-1] < 0.01
+
+
+def test_a_constant_rate_stays_after_its_warm_up() -> None:
+    from dmltk.training.optimizer import Schedule
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    for warmup, first in ((4, [0.25, 0.5, 0.75]), (0, [1.0, 1.0, 1.0])):
+        schedule, rates = Schedule(optimizer, warmup, 20, "constant"), []
+        for step in range(20):
+            schedule.set(step)
+            rates.append(optimizer.param_groups[0]["lr"])
+        assert rates == pytest.approx(first + [1.0] * 17)
 
 
 def test_the_evaluation_takes_the_largest_training_eps() -> None:

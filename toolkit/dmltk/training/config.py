@@ -35,11 +35,14 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         workers: processes that decode pictures ahead; the batches are the same for any number.
         epochs: passes over the training split.
         steps: optimizer steps, instead of epochs; 0 leaves it to `epochs`.
-        lr: learning rate of Adam.
+        optimizer: ``adam``, ``sgd``, or ``lars`` (SGD with a rate a layer, for large batches).
+        momentum: of sgd and lars.
+        lr: learning rate.
         head_lr: learning rate of the heads; 0 is `lr`.
         route_lr: learning rates of single routes' own normalisers, by route.
         weight_decay: on everything but the losses' own parameters.
-        warmup: optimizer steps of linear warm-up; cosine decay to 0 follows.
+        warmup: optimizer steps of linear warm-up.
+        schedule: of the learning rate after the warm-up: ``cosine`` decay to 0, or ``constant``.
         clip: largest norm of the whole gradient; 0 does not clip.
         amp: ``bf16`` computes training passes in bfloat16; attacks and losses stay in float32.
         patience: stop after so many epochs without a better recall@1 on the validation
@@ -72,11 +75,14 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workers: Count = 0
     epochs: Count = 15
     steps: Count = 0
+    optimizer: Literal["adam", "sgd", "lars"] = "adam"
+    momentum: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.9
     lr: Rate = 2e-3
     head_lr: Rate = 0.0
     route_lr: dict[str, Rate] = {}
     weight_decay: Rate = 4e-4
     warmup: Count = 20
+    schedule: Literal["cosine", "constant"] = "cosine"
     clip: Rate = 0.0
     amp: Literal["off", "bf16"] = "off"
     patience: Count = 0

@@ -96,7 +96,7 @@ class Trainer:
         if slow is not None:
             self.modules["ema"] = slow
         self.optimizer = make_optimizer(config, model, parts.losses)
-        self.schedule = Schedule(self.optimizer, config.warmup, self.total)
+        self.schedule = Schedule(self.optimizer, config.warmup, self.total, config.schedule)
         self.trained = [p for g in self.optimizer.param_groups for p in g["params"]]
 
     def __call__(self, folder: RunFolder, progress: Progress) -> None:

@@ -6,15 +6,17 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from timm.optim.lars import Lars
 from timm.scheduler.cosine_lr import CosineLRScheduler
+from timm.scheduler.step_lr import StepLRScheduler
 from torch import nn
 
 from dmltk.errors import UserError, unknown
 from dmltk.training.config import Config
 
 
-def make_optimizer(config: Config, model: Any, losses: nn.ModuleList) -> torch.optim.Adam:
-    """Adam in groups: backbone, heads, single routes, the losses' own parameters.
+def make_optimizer(config: Config, model: Any, losses: nn.ModuleList) -> torch.optim.Optimizer:
+    """The optimizer, in groups: backbone, heads, single routes, the losses' own parameters.
 
     The losses' parameters have no decay and a rate of their own.
 
@@ -48,7 +50,11 @@ def make_optimizer(config: Config, model: Any, losses: nn.ModuleList) -> torch.o
     heads = group(model.embedder.heads.parameters(), rate, config.weight_decay)
     body = group(model.parameters(), config.lr, config.weight_decay)
     own = [group(loss.parameters(), _rate(loss, config.lr), 0.0) for loss in losses]
-    return torch.optim.Adam([g for g in (body, heads, *private, *own) if g["params"]])
+    groups = [g for g in (body, heads, *private, *own) if g["params"]]
+    if config.optimizer == "adam":
+        return torch.optim.Adam(groups)
+    kind = torch.optim.SGD if config.optimizer == "sgd" else Lars
+    return kind(groups, lr=config.lr, momentum=config.momentum)
 
 
 def _rate(loss: nn.Module, default: float) -> float:
@@ -57,21 +63,27 @@ def _rate(loss: nn.Module, default: float) -> float:
 
 
 class Schedule:
-    """Linear warm-up, then cosine decay to zero, by optimizer step (timm's scheduler).
+    """Linear warm-up, then cosine decay to zero or nothing more, by optimizer step (timm's).
 
     Args:
         optimizer: whose rates are set.
         warmup: steps of warm-up.
         total: steps in all.
+        kind: ``cosine`` or ``constant``.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, warmup: int, total: int) -> None:
-        self.inner = CosineLRScheduler(
-            optimizer,
-            t_initial=max(total, 2),
-            warmup_t=min(warmup, total // 2),
-            warmup_lr_init=0.0,
-            t_in_epochs=False,
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, warmup: int, total: int, kind: str = "cosine"
+    ) -> None:
+        shared: dict[str, Any] = {
+            "warmup_t": min(warmup, total // 2),
+            "warmup_lr_init": 0.0,
+            "t_in_epochs": False,
+        }
+        self.inner = (
+            CosineLRScheduler(optimizer, t_initial=max(total, 2), **shared)
+            if kind == "cosine"
+            else StepLRScheduler(optimizer, decay_t=total + 2, **shared)
         )
 
     def set(self, step: int) -> None:
