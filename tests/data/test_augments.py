@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
-from dmltk.data.augments import crop, flip
+from dmltk.data.augments import crop, flip, highpass, shift
 from dmltk.errors import UserError
 from torchvision.transforms.v2 import functional
 
@@ -96,3 +98,42 @@ def test_a_crop_equals_slicing_and_resizing() -> None:
 def test_a_smallest_scale_above_the_largest_is_refused() -> None:
     with pytest.raises(UserError, match="scale_min"):
         crop(scale_min=0.9, scale_max=0.3)
+
+
+def test_a_shift_moves_every_picture_whole_and_leaves_black_behind() -> None:
+    found = shift(pixels=2)(images(40), seeded())
+    moves = set()
+    for before, after in zip(images(40), found, strict=True):
+        padded = torch.zeros(3, 16, 16)
+        padded[:, 2:14, 2:14] = before
+        places = [
+            (y, x)
+            for y in range(5)
+            for x in range(5)
+            if torch.equal(padded[:, y : y + 12, x : x + 12], after)
+        ]
+        assert len(places) == 1
+        moves.add(places[0])
+    assert len(moves) > 10
+    assert torch.equal(shift(pixels=0)(images(), seeded()), images())
+
+
+@pytest.mark.parametrize(("height", "width"), [(8, 8), (7, 10)])
+def test_highpass_keeps_the_waves_that_are_short_enough(height: int, width: int) -> None:
+    y, x = torch.arange(height)[:, None] / height, torch.arange(width)[None, :] / width
+    for down, across in [(0, 0), (1, 0), (1, 1), (2, 1), (0, 3), (3, 3)]:
+        wave = torch.cos(2 * math.pi * (down * y + across * x) + 0.3)[None, None]
+        expected = wave if math.hypot(down, across) >= 2 else wave * 0
+        found = highpass(radius=2)(wave, seeded())
+        assert torch.allclose(found, expected, atol=1e-5), (down, across)
+
+
+def test_highpass_is_the_shifted_spectrum_with_its_middle_removed() -> None:
+    spectrum = torch.fft.fftshift(torch.fft.fft2(images()), dim=(-2, -1))
+    for row in range(12):
+        for column in range(12):
+            if math.hypot(row - 6, column - 6) < 3:
+                spectrum[..., row, column] = 0
+    expected = torch.fft.ifft2(torch.fft.ifftshift(spectrum, dim=(-2, -1))).real
+    assert torch.allclose(highpass(radius=3)(images(), seeded()), expected, atol=1e-5)
+    assert expected.mean().abs() < 1e-6

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 from dmltk import registry
-from dmltk.data.augments import chain, crop, flip
-from dmltk.data.transforms import autoaugment, each, grey, jitter, randaugment
+from dmltk.data.augments import chain, crop, flip, shift
+from dmltk.data.transforms import autoaugment, each, grey, jitter, randaugment, views
 from dmltk.errors import UserError
 from torchvision.transforms import v2
 
@@ -14,7 +14,9 @@ MAKERS = [
     lambda: autoaugment(policy="svhn"),
     randaugment,
     jitter,
+    shift,
     lambda: grey(p=0.5),
+    views,
     lambda: chain(["crop", "flip", "randaugment(magnitude=9)"]),
 ]
 MADE = [make() for make in MAKERS]
@@ -48,7 +50,7 @@ def test_the_generator_alone_decides_and_shape_range_and_input_are_kept(augment,
     assert float(first.max()) <= 1
 
 
-@pytest.mark.parametrize("augment", MADE[:-1])
+@pytest.mark.parametrize("augment", MADE[:-2])
 def test_a_picture_does_not_depend_on_its_batch_mates(augment) -> None:
     whole = augment(images(), seeded())
     others = images()
@@ -148,3 +150,21 @@ def test_a_chain_refuses_what_is_no_list_of_augments() -> None:
     ):
         with pytest.raises(UserError, match=message):
             registry.build("augments", spec)
+
+
+def test_views_are_the_chain_of_their_parts_and_weaken_to_a_flip() -> None:
+    whole = chain(["crop(scale_min=.3)", "flip", "jitter", "grey"])
+    made = views(scale_min=0.3)
+    assert torch.equal(made(images(), seeded()), whole(images(), seeded()))
+    weak = made(images(), seeded(), strength=0.0)
+    both = torch.stack([images(), images().flip(-1)])
+    assert (both - weak).abs().amax((2, 3, 4)).min(0).values.max() < 1e-6
+    half = chain(
+        [
+            f"crop(scale_min=.65,ratio={(4 / 3) ** 0.5})",
+            "flip",
+            "jitter(brightness=.2,contrast=.2,saturation=.2,hue=.05,p=.4)",
+            "grey(p=.1)",
+        ]
+    )
+    assert torch.allclose(made(images(), seeded(), strength=0.5), half(images(), seeded()))

@@ -22,6 +22,14 @@ PRESETS = [
     "mdprop:stax=false,mtax=[3]",
     "mdprop:mtax=[3,5],start=paper",
     "mdprop-authors",
+    "simclr",
+    "coreacl",
+    "coreacl:loss='ainfonce:alpha=.2,temperature=.3',attack='pgd:steps=2,select=last'",
+    "coreacl:loss='ainfonce:alpha=.2,alpha_adaptive=true,alpha_warm=5,alpha_least=.5'",
+    "rocl",
+    "acl",
+    "dynacl:steps=20,every=5",
+    "advcl:clusters=[2,5]",
     "siamese",
     "siamese:margin=2,pairs=adjacent,lr_per_margin=true,dim=2",
     "classifier",
@@ -234,3 +242,45 @@ def test_tags_in_yaml_run_nothing() -> None:
 )
 def test_specs_get_short_names_that_differ(specs: list[str], names: list[str]) -> None:
     assert unique_names(specs) == names
+
+
+def test_a_ramp_may_move_in_stairs() -> None:
+    ramp = Ramp(1, 0, 10, every=4)
+    assert [ramp.at(step) for step in (0, 3, 4, 7, 8, 11, 12, 99)] == pytest.approx(
+        [1, 1, 0.6, 0.6, 0.2, 0.2, 0, 0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("branch", "said"),
+    [
+        ("{strength: .5}", "strength is of an augment"),
+        ("{augment: views, strength: 2}", "within 0 and 1"),
+        ("{augment: views, strength: {from: 1, to: -1, steps: 5}}", "within 0 and 1"),
+    ],
+)
+def test_a_strength_that_cannot_be_is_refused(branch: str, said: str) -> None:
+    text = f"branches: {{main: {branch}}}\nterms: [{{loss: multisimilarity, of: [main]}}]"
+    with pytest.raises(UserError, match=said):
+        pipelines.from_yaml(text)
+
+
+def test_an_inferior_positive_is_named_by_its_place() -> None:
+    terms = {
+        name: pipelines.build(f"{name}:loss='ainfonce:alpha=.3'").terms[0]
+        for name in ("coreacl", "rocl", "advcl")
+    }
+    assert terms["coreacl"].loss == terms["rocl"].loss == "ainfonce:adversaries=[2],alpha=.3"
+    assert terms["advcl"].loss == "ainfonce:adversaries=[0],alpha=.3"
+    for term in terms.values():
+        place = int(term.loss.partition("[")[2][0])
+        assert term.of[place] == "adv.proj"
+
+
+def test_an_adaptive_weight_is_told_both_features_through_route_main() -> None:
+    for name, origin in (("coreacl", "clean"), ("rocl", "t1"), ("advcl", "org")):
+        loss = "ainfonce:alpha=.2,alpha_adaptive=true,alpha_warm=5,alpha_least=.5"
+        made = pipelines.build(f"{name}:loss='{loss}'")
+        assert made.terms[0].of[-2:] == (f"{origin}.features|stop", "adv_main.features|stop")
+        assert made.branches["adv_main"].route == "main"
+        assert made.branches["adv_main"].source == ("adv",)

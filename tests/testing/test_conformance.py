@@ -41,6 +41,9 @@ KNOWN = {
     "goal:terms:contrastive": {
         "double_precision_is_kept": "the losses of metric learning are computed in float32"
     },
+    "augment:highpass": {
+        "pictures_stay_pictures": "as published, they have mean zero and are not clipped"
+    },
     "loss:instance": {"the_order_of_pictures_does_not_matter": ROWS},
     "loss:npairs": {"the_order_of_pictures_does_not_matter": ROWS},
     "loss:manifold:K=4": dict.fromkeys(

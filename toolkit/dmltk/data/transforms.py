@@ -10,7 +10,7 @@ from msgspec import Meta
 from torch import Generator, Tensor
 from torchvision.transforms import v2
 
-from dmltk.data.augments import Augment
+from dmltk.data.augments import Augment, crop, flip
 from dmltk.errors import UserError
 
 Transform = Callable[[Tensor], Tensor]
@@ -113,3 +113,54 @@ def grey(*, p: Rate = 0.2) -> Augment:
     Source: Chen et al., SimCLR, appendix A; torchvision.
     """
     return each(v2.RandomGrayscale(p))
+
+
+class Views:
+    """The views of contrastive learning, as strong as asked at each call."""
+
+    takes_strength = True
+
+    def __init__(self, scale_min: float) -> None:
+        self.scale_min = scale_min
+
+    def __call__(self, images: Tensor, generator: Generator, strength: float = 1.0) -> Tensor:
+        """Crop, flip, jitter, grey.
+
+        Args:
+            images: (N, 1 or 3, H, W) float in [0, 1].
+            generator: of all draws.
+            strength: 1 is the whole of it, 0 flips only.
+        """
+        colours = 0.4 * strength
+        parts = [
+            crop(scale_min=1 - (1 - self.scale_min) * strength, ratio=(4 / 3) ** strength),
+            flip(),
+            jitter(
+                brightness=colours,
+                contrast=colours,
+                saturation=colours,
+                hue=0.1 * strength,
+                p=0.8 * strength,
+            ),
+            grey(p=0.2 * strength),
+        ]
+        for part in parts:
+            images = part(images, generator)
+        return images
+
+
+def views(*, scale_min: Annotated[float, Meta(gt=0, le=1)] = 0.2) -> Views:
+    """The views of contrastive learning: random crop, flip, colour jitter, grey.
+
+    A branch may give it a `strength` that changes while it trains.
+
+    Args:
+        scale_min: smallest area of the crop, as a share of the picture's, at strength 1.
+
+    Returns:
+        f(images (N, 1 or 3, H, W) float in [0, 1], CPU generator, strength=1) -> images alike.
+
+    Source: Chen et al., SimCLR, appendix A; Luo et al. 2023, Rethinking the effect of data
+        augmentation in adversarial contrastive learning (DynACL), for the strength.
+    """
+    return Views(scale_min)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphlib import CycleError, TopologicalSorter
 
 from dmltk.errors import UserError, unknown
-from dmltk.pipelines.structure import _NAME, Branch, Of, Pipeline, Term
+from dmltk.pipelines.structure import _NAME, Branch, Of, Pipeline, Ramp, Term
 from dmltk.spec import parse
 
 
@@ -91,6 +91,8 @@ def _check_branch(pipeline: Pipeline, name: str, branch: Branch) -> None:
         parse(spec)
     if branch.objective and not branch.attack:
         raise UserError(f"{where} has an objective but no attack to climb it: add attack: pgd")
+    if branch.strength != 1.0:
+        _check_strength(branch, where)
     first, last = branch.take
     if not 0 <= first < last <= 1:
         raise UserError(f"{where}.take={list(branch.take)}: two fractions 0 ≤ a < b ≤ 1 expected")
@@ -101,6 +103,15 @@ def _check_branch(pipeline: Pipeline, name: str, branch: Branch) -> None:
             raise UserError(f"{place} names '{name}' itself: the attacked branch is called self")
         if not any(of.branch == "self" for of in term.references):
             raise UserError(f"{place} does not name self, so the attack cannot change it")
+
+
+def _check_strength(branch: Branch, where: str) -> None:
+    if not branch.augment:
+        raise UserError(f"{where}.strength is of an augment, and there is none: add augment: views")
+    strength = branch.strength
+    ends = (strength.start, strength.to) if isinstance(strength, Ramp) else (strength,)
+    if not all(0 <= end <= 1 for end in ends):
+        raise UserError(f"{where}.strength must stay within 0 and 1")
 
 
 def _check_term(pipeline: Pipeline, term: Term, where: str, own: bool = False) -> None:

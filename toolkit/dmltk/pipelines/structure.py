@@ -35,15 +35,24 @@ class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class Ramp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A weight that moves linearly from one value to another over `steps`, then stays."""
+    """A number that moves linearly from one value to another over `steps`, then stays.
+
+    Args:
+        start: the first value, written `from`.
+        to: the last one.
+        steps: optimizer steps between them.
+        every: it moves once in so many steps, as stairs.
+    """
 
     start: float = msgspec.field(name="from")
     to: float
     steps: Annotated[int, msgspec.Meta(ge=1)]
+    every: Annotated[int, msgspec.Meta(ge=1)] = 1
 
     def at(self, step: int) -> float:
-        """The weight at a step, counted from 0."""
-        share = min(max(step, 0) / self.steps, 1.0)
+        """The number at a step, counted from 0."""
+        done = max(step, 0) // self.every * self.every
+        share = min(done / self.steps, 1.0)
         return self.start + (self.to - self.start) * share
 
 
@@ -91,6 +100,7 @@ class Branch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         objective: terms with ``self`` that the attack climbs instead of a goal.
         route: the route its pictures pass through.
         take: the part of the source's rows, as two fractions.
+        strength: of an augment that takes one, such as ``views``: a number from 0 to 1, or a ramp.
         ema: embed with the averaged weights, without gradient.
     """
 
@@ -100,7 +110,12 @@ class Branch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     objective: tuple[Term, ...] = ()
     route: str = "main"
     take: tuple[float, float] = (0.0, 1.0)
+    strength: float | Ramp = 1.0
     ema: bool = False
+
+    def strength_at(self, step: int) -> float:
+        """The augment's strength at an optimizer step."""
+        return self.strength.at(step) if isinstance(self.strength, Ramp) else self.strength
 
 
 class Pipeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -32,6 +32,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         per_class: pictures of each class in a batch.
         with_replacement: draw classes and pictures with replacement (Roth et al.).
         augment: what every training picture goes through before the branches; augment spec.
+        features: safetensors file with a row of ``features`` for each training picture, whose
+            k-means clusters are the labels ``clustersN`` of terms; the model's own at the start
+            where none is given.
         workers: processes that decode pictures ahead; the batches are the same for any number.
         epochs: passes over the training split.
         steps: optimizer steps, instead of epochs; 0 leaves it to `epochs`.
@@ -72,6 +75,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     per_class: Annotated[int, msgspec.Meta(ge=1)] = 2
     with_replacement: bool = False
     augment: str = ""
+    features: str = ""
     workers: Count = 0
     epochs: Count = 15
     steps: Count = 0

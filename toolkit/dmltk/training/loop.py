@@ -6,7 +6,7 @@ import copy
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -69,6 +69,7 @@ class Trainer:
         device: where the model is.
         score: a figure of the validation split, larger is better; None without one.
         augment: what every batch goes through first.
+        labels: further labels of each training picture, by name.
     """
 
     def __init__(
@@ -81,9 +82,11 @@ class Trainer:
         device: torch.device,
         score: Score | None = None,
         augment: Augment | None = None,
+        labels: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         self.config, self.model, self.parts = config, model, parts
         self.split, self.batches, self.score, self.augment = split, batches, score, augment
+        self.labels = {name: table.to(device) for name, table in (labels or {}).items()}
         self.loader = loading.batches(split, batches, workers=config.workers, seed=config.seed)
         self.device = device
         self.total = config.steps or config.epochs * len(batches)
@@ -152,7 +155,8 @@ class Trainer:
         if self.augment is not None:
             draws = seeds.generator(self.config.seed, "augment", epoch, number)
             images = self.augment(images, draws)
-        return Batch(images, labels, index)
+        extra = {name: table[index] for name, table in self.labels.items()}
+        return Batch(images, labels, index, extra=extra)
 
     def _step(self, place: Place, number: int, loaded: Loaded, folder: RunFolder) -> None:
         seeds.seed_everything(self.config.seed, "step", place.epoch, number)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from dmltk import registry, seeds
@@ -30,7 +29,7 @@ class Parts:
 
     losses: nn.ModuleList
     attacks: dict[str, Any] = field(default_factory=dict)
-    augments: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = field(default_factory=dict)
+    augments: dict[str, Callable[..., Tensor]] = field(default_factory=dict)
     objectives: nn.ModuleDict = field(default_factory=nn.ModuleDict)
 
 
@@ -59,6 +58,10 @@ def build_parts(pipeline: Pipeline, context: Mapping[str, Any]) -> Parts:
     for name, branch in pipeline.branches.items():
         if branch.augment:
             parts.augments[name] = registry.build("augments", branch.augment, context=context)
+            if branch.strength != 1.0 and not takes_strength(parts.augments[name]):
+                raise UserError(
+                    f"branches.{name}.strength: augment {branch.augment} takes none; views does"
+                )
         if branch.attack:
             parts.attacks[name] = registry.build("attacks", branch.attack, context=context)
         if branch.objective:
@@ -69,6 +72,11 @@ def build_parts(pipeline: Pipeline, context: Mapping[str, Any]) -> Parts:
             ]
             parts.objectives[name] = nn.ModuleList(climbed)
     return parts
+
+
+def takes_strength(augment: Any) -> bool:
+    """Whether an augment is called with a strength from 0 to 1 besides."""
+    return bool(getattr(augment, "takes_strength", False))
 
 
 def _twin(loss: nn.Module) -> nn.Module:

@@ -25,6 +25,7 @@ from dmltk.notes import noted
 from dmltk.pipelines.compose import unique_names
 from dmltk.spec import parse
 from dmltk.training import checkpoint
+from dmltk.training.clusters import clusters
 from dmltk.training.config import Config
 from dmltk.training.layout import choose, seconds
 from dmltk.training.loop import BEST, Score, Trainer
@@ -87,7 +88,15 @@ def prepare(config: Config, say: Callable[[str], None] = lambda _: None) -> Prep
         model = model.to(memory_format=torch.channels_last)
     augment = registry.build("augments", config.augment) if config.augment else None
     score = _score(config, dataset.val, model)
-    trainer = Trainer(config, model, parts, dataset.train, batches, device, score, augment)
+    labels = clusters(
+        pipeline,
+        dataset.train,
+        model,
+        features=config.features,
+        batch=config.batch,
+        seed=config.seed,
+    )
+    trainer = Trainer(config, model, parts, dataset.train, batches, device, score, augment, labels)
     trainer.rehearse()
     return Prepared(config, device, dataset, model, trainer, trials, protocols, metrics)
 

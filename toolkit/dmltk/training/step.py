@@ -14,7 +14,7 @@ from dmltk.batch import Batch
 from dmltk.errors import DmltkError, UserError
 from dmltk.pipelines.check import groups, order
 from dmltk.pipelines.structure import Branch, Of, Pipeline, Term
-from dmltk.training.parts import Parts
+from dmltk.training.parts import Parts, takes_strength
 
 Views = dict[str, Batch]
 Embeddings = Mapping[tuple[str, str], Tensor]
@@ -53,8 +53,9 @@ class Step:
             view = _taken(_joined([views[s] for s in branch.source] or [batch]), branch.take)
             draws = seeds.generator(self.seed, "branch", epoch, step, name)
             if branch.augment:
-                images = self.parts.augments[name](view.images, draws)
-                view = dataclasses.replace(view, images=images)
+                augment = self.parts.augments[name]
+                given = {"strength": branch.strength_at(step)} if takes_strength(augment) else {}
+                view = dataclasses.replace(view, images=augment(view.images, draws, **given))
             elif branch.attack:
                 images = self._attacked(name, view, views, step, draws)
                 view = dataclasses.replace(view, images=images)

@@ -1,4 +1,4 @@
-"""Pipelines of pair losses and of contrasted views."""
+"""Siamese training, and the classifier that it is compared with."""
 
 from __future__ import annotations
 
