@@ -60,6 +60,7 @@ def _options(command: Any) -> Any:
 @_options
 @click.option("--route-lr", multiple=True, metavar="ROUTE=RATE", help="Rate of one route's norms.")
 @click.option("--with-replacement", is_flag=True, help="Draw batches with replacement (Roth).")
+@click.option("--diagnose", is_flag=True, help="Follow distances and pairs; warn of collapse.")
 @click.option("--eval-attack", multiple=True, type=Named("attacks"), help="Judge by this attack.")
 @click.option("--protocol", multiple=True, type=Named("protocols"), help="clean, query, all.")
 @click.option("--metric", multiple=True, type=Named("metrics"), help="Figures to take.")

@@ -50,6 +50,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         amp: ``bf16`` computes training passes in bfloat16; attacks and losses stay in float32.
         patience: stop after so many epochs without a better recall@1 on the validation
             classes; 0 trains on.
+        diagnose: follow distances, pairs past the margin, flat units; the log tells, and warns.
         ema: decay of the averaged weights, where a branch asks for them.
         eps: bound of attacks that name none, pixel units in [0, 1].
         eval_attacks: attack specs the trained model is judged by.
@@ -90,6 +91,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clip: Rate = 0.0
     amp: Literal["off", "bf16"] = "off"
     patience: Count = 0
+    diagnose: bool = False
     ema: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.999
     eps: Annotated[float, msgspec.Meta(ge=0, le=1)] = 8 / 255
     eval_attacks: tuple[str, ...] = ATTACKS

@@ -71,11 +71,12 @@ def _read(line: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(entry: Mapping[Any, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in entry.items():
-        if isinstance(value, list | tuple):
-            flat |= {f"{key}.{i}": item for i, item in enumerate(value)}
+        inner = dict(enumerate(value)) if isinstance(value, list | tuple) else value
+        if isinstance(inner, Mapping):
+            flat |= {f"{key}.{name}": item for name, item in _flat(inner).items()}
         else:
             flat[key] = value
     return flat

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import time
 import warnings
@@ -23,6 +24,7 @@ from dmltk.folder import RunFolder
 from dmltk.pipelines.structure import Term
 from dmltk.training import checkpoint
 from dmltk.training.config import Config
+from dmltk.training.diagnostics import Diagnostics
 from dmltk.training.logs import Logs
 from dmltk.training.optimizer import Schedule, make_optimizer
 from dmltk.training.parts import Parts
@@ -45,6 +47,7 @@ class Place:
         step: optimizer steps done.
         sums: of each term's values in the epoch under way.
         empty: each term's batches without an active pair in the epoch under way.
+        seen: what diagnostics summed up in the epoch under way.
         best: the best validation score so far.
         waited: epochs since then.
     """
@@ -53,6 +56,7 @@ class Place:
     step: int = 0
     sums: list[float] = field(default_factory=list)
     empty: list[int] = field(default_factory=list)
+    seen: dict[str, float] = field(default_factory=dict)
     best: float | None = None
     waited: int = 0
 
@@ -98,6 +102,9 @@ class Trainer:
         self.modules: dict[str, nn.Module] = {"model": model, "losses": parts.losses}
         if slow is not None:
             self.modules["ema"] = slow
+        self.diagnostics = (
+            Diagnostics(config, list(parts.losses), model) if config.diagnose else None
+        )
         self.optimizer = make_optimizer(config, model, parts.losses)
         self.schedule = Schedule(self.optimizer, config.warmup, self.total, config.schedule)
         self.trained = [p for g in self.optimizer.param_groups for p in g["params"]]
@@ -165,6 +172,8 @@ class Trainer:
         try:
             self.optimizer.zero_grad(set_to_none=True)
             views = self.step.pictures(batch, place.epoch, number)
+            if self.diagnostics is not None:
+                self.step.watch = functools.partial(self.diagnostics.see, place.seen)
             values = self.step.gradients(views, number)
             norm = nn.utils.clip_grad_norm_(self.trained, self.config.clip or math.inf)
             if not torch.isfinite(norm):
@@ -216,11 +225,19 @@ class Trainer:
             "no_active_pair": place.empty,
             "lr": self.optimizer.param_groups[0]["lr"],
         }
+        if self.diagnostics is not None:
+            entry["diagnostics"] = self._diagnosed(self.diagnostics, place, means)
         if self.score is not None:
             entry["validation"] = self.score()
             self._keep_best(place, entry["validation"], folder)
-        place.epoch, place.sums, place.empty = place.epoch + 1, [], []
+        place.epoch, place.sums, place.empty, place.seen = place.epoch + 1, [], [], {}
         return {**entry, "seconds": round(time.monotonic() - began, 3)}
+
+    def _diagnosed(self, found: Diagnostics, place: Place, means: list[float]) -> dict[str, Any]:
+        weights = [term.weight_at(place.step - 1) for term in self.config.pipeline.terms]
+        plain = [value / (weight or 1.0) for value, weight in zip(means, weights, strict=True)]
+        images = load(self.split, range(min(len(self.split), self.config.batch)))[0]
+        return found.finished(place.seen, plain, images.to(self.device))
 
     def _keep_best(self, place: Place, score: float | None, folder: RunFolder) -> None:
         place.waited += 1

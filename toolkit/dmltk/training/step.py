@@ -30,6 +30,9 @@ class Step:
         seed: of the run.
         ema: the routed embedder of averaged weights, where a branch asks for it.
         amp: the type in which training passes are computed; attacks and losses never are.
+
+    Attributes:
+        watch: told the embeddings of each group of branches, and all pictures.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class Step:
         self.model, self.ema, self.amp = model, ema, amp
         self.pipeline, self.parts, self.seed = pipeline, parts, seed
         self.order, self.groups = order(pipeline), groups(pipeline)
+        self.watch: Callable[[Embeddings, Views], None] | None = None
 
     def pictures(self, batch: Batch, epoch: int, step: int) -> Views:
         """Phase 1: every branch's pictures, under the weights and statistics of now."""
@@ -81,6 +85,8 @@ class Step:
             ]
             references = {of for _, _, refs in active for of in refs}
             embeddings = self.embedded(views, references, self.amp)
+            if self.watch is not None:
+                self.watch(embeddings, views)
             total: Tensor | None = None
             for number, term, refs in active:
                 loss = _value(term, refs, self.parts.losses[number], embeddings, views)
