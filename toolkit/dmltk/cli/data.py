@@ -22,7 +22,9 @@ def data() -> None:
 @data.command()
 @click.argument("name")
 def get(name: str) -> None:
-    """Fetch NAME (emoji, lite0, lite1, lite2) into the cache: the only command that reaches out.
+    """Fetch NAME into the cache: the only command that reaches out.
+
+    NAME is emoji, fashion-mnist, lite0, lite1 or lite2.
 
     \b
     dmltk data get emoji

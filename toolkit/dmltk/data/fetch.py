@@ -1,4 +1,4 @@
-"""Fetching packages by name through pip and npm; nothing in them is ever run."""
+"""Fetching packages by name through pip, npm and apt; nothing in them is ever run."""
 
 from __future__ import annotations
 
@@ -74,6 +74,32 @@ def pip_download(package: str, version: str, folder: Path) -> Path:
     return only(place, "*.whl", package)
 
 
+def apt_download(package: str, version: str, folder: Path) -> Path:
+    """Fetch a Debian package into `folder`, and take its files out as a tar archive.
+
+    Nothing is installed. apt checks the package against the signed lists of the archive.
+
+    Raises:
+        UserError: apt-get or dpkg-deb is not installed.
+        DmltkError: either of them failed.
+    """
+    apt, dpkg = shutil.which("apt-get"), shutil.which("dpkg-deb")
+    if apt is None or dpkg is None:
+        raise UserError(
+            f"apt-get and dpkg-deb are needed to fetch {package}, and are part of Debian; "
+            f"elsewhere take the files from a Debian mirror's {package}_{version}_all.deb"
+        )
+    place = Path(tempfile.mkdtemp(dir=folder))
+    run([apt, "download", f"{package}={version}"], place, package)
+    archive = only(place, "*.deb", package)
+    files = archive.with_suffix(".tar")
+    with files.open("wb") as out:
+        done = subprocess.run([dpkg, "--fsys-tarfile", str(archive)], stdout=out, check=False)
+    if done.returncode:
+        raise DmltkError(f"dpkg-deb could not read {archive.name}: exit status {done.returncode}")
+    return files
+
+
 def run(command: Sequence[str], folder: Path, package: str) -> None:
     """Run a client in `folder`; its last line of complaint becomes the error."""
     done = subprocess.run(
@@ -83,7 +109,7 @@ def run(command: Sequence[str], folder: Path, package: str) -> None:
         said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         errors = [line for line in said if "error" in line.lower()] or said
         reason = errors[-1] if errors else f"exit status {done.returncode}"
-        client = "npm" if Path(command[0]).stem == "npm" else "pip"
+        client = "pip" if command[0] == sys.executable else Path(command[0]).stem
         raise DmltkError(f"{client} could not fetch {package}: {reason}")
 
 
@@ -106,7 +132,7 @@ def verify(content: bytes, sha256: str, what: str) -> None:
 
 
 def member(archive: Path, name: str) -> bytes:
-    """One file out of a wheel or a .tgz, read by its name; nothing is unpacked.
+    """One file out of a wheel, a .tgz or a .tar, read by its name; nothing is unpacked.
 
     Raises:
         DmltkError: the archive cannot be read or has no such file.
@@ -115,7 +141,7 @@ def member(archive: Path, name: str) -> bytes:
         if archive.suffix == ".whl":
             with zipfile.ZipFile(archive) as packed:
                 return packed.read(name)
-        with tarfile.open(archive, "r:gz") as packed_tar:
+        with tarfile.open(archive) as packed_tar:
             file = packed_tar.extractfile(name)
             if file is None:
                 raise KeyError(name)

@@ -48,6 +48,7 @@ def examine() -> dict[str, Any]:
             for name, (module, command) in _EXTRAS.items()
         },
         "npm": shutil.which("npm") or "missing: needed by 'dmltk data get emoji'",
+        "apt-get": shutil.which("apt-get") or "missing: needed by 'dmltk data get fashion-mnist'",
         "cache": str(cache),
         "cached": sorted(p.name for p in cache.glob("*/*")) if cache.exists() else [],
         "broken plug-ins": broken or "none",
