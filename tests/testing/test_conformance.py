@@ -12,6 +12,8 @@ from dmltk.training.config import Config
 from dmltk.training.run import run
 from torchvision.transforms.functional import to_pil_image
 
+from ..data import official
+
 SPECS = {
     "attack:apgd": "attack:apgd:steps=6",
     "attack:square": "attack:square:queries=60",
@@ -59,9 +61,13 @@ KNOWN = {
 """What some are known to fail, with the reason."""
 
 ELSEWHERE = {
+    "dataset:cifar10": "needs its files: below",
+    "dataset:cifar100": "needs its files: below",
     "dataset:csv": "needs a file: below",
     "dataset:folder": "needs a folder: below",
     "dataset:emoji": "needs its pictures: below",
+    "dataset:fashion-mnist": "needs its files: below",
+    "dataset:stl10": "needs its files: below",
     "model:run": "needs a run: below",
     "loss:multiplelosses": "cannot be built: several terms of a pipeline are that sum",
 }
@@ -124,6 +130,12 @@ def pictures(tmp_path: Path) -> Path:
 def test_pictures_in_files_conform(pictures: Path) -> None:
     conforms("dataset", f"folder:{pictures / 'pictures'}")
     conforms("dataset", f"csv:{pictures / 'list.csv'}")
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100", "stl10", "fashion-mnist"])
+def test_published_files_conform(name: str, tmp_path: Path) -> None:
+    getattr(official, name.split("-")[0])(tmp_path)
+    conforms("dataset", f"{name}:{tmp_path},val=1/3,size=24")
 
 
 def test_the_model_of_a_run_conforms(tmp_path: Path) -> None:

@@ -104,7 +104,8 @@ class Dataset:
     Args:
         train: training classes.
         val: validation classes, or None.
-        test: classes never seen in training, perhaps divided into queries and a gallery.
+        test: classes never seen in training (of a few sets those that train, numbered alike; the
+            card counts them), perhaps divided into queries and a gallery.
         card: name, counts, licence, hash, skipped files: plain data.
     """
 
