@@ -70,7 +70,7 @@ def test_apt_is_asked_for_one_version(debian: Path, tmp_path: Path) -> None:
     assert files.read_bytes() == debian.read_bytes()
 
 
-@pytest.mark.parametrize("content", [gzip.compress(b"other"), b"no gzip"])
+@pytest.mark.parametrize("content", [gzip.compress(b"other"), b"no gzip"], ids=["other", "broken"])
 def test_another_file_leaves_nothing_in_the_cache(
     content: bytes, cache: Path, debian: Path, tmp_path: Path
 ) -> None:

@@ -48,7 +48,7 @@ def cifar10(
     limit: Annotated[int, Meta(ge=0)] = 0,
     seed: Annotated[int, Meta(ge=0)] = 0,
 ) -> Dataset:
-    """CIFAR-10, which you bring: 50,000 pictures of 10 classes train, 10,000 of the same test.
+    """CIFAR-10, which you bring: 50,000 pictures of 10 classes train, 10,000 more of these test.
 
     The binary version is read; the one for Python is made of pickles and refused. Training and
     test show the same classes, numbered as the authors do: so `val` takes pictures of every
@@ -57,7 +57,7 @@ def cifar10(
     Args:
         path: cifar-10-binary.tar.gz, the folder that it unpacks to, or the folder of either.
         size: height and width in pixels; other than 32 the pictures are resized when read.
-        val: share of the pictures of every training class kept for validation.
+        val: share of each training class's pictures (not of the classes) kept for validation.
         limit: only the first so many pictures of each class, in training and test; 0 for all.
         seed: of the draw of the validation pictures.
 
@@ -89,7 +89,7 @@ def cifar100(
     limit: Annotated[int, Meta(ge=0)] = 0,
     seed: Annotated[int, Meta(ge=0)] = 0,
 ) -> Dataset:
-    """CIFAR-100, which you bring: 50,000 pictures of 100 classes train, 10,000 of the same test.
+    """CIFAR-100, which you bring: 50,000 pictures of 100 classes train, 10,000 more of these test.
 
     The binary version is read; the one for Python is made of pickles and refused. Training and
     test show the same classes, numbered as the authors do: so `val` takes pictures of every
@@ -99,7 +99,7 @@ def cifar100(
         path: cifar-100-binary.tar.gz, the folder that it unpacks to, or the folder of either.
         coarse: take the 20 superclasses for the classes.
         size: height and width in pixels; other than 32 the pictures are resized when read.
-        val: share of the pictures of every training class kept for validation.
+        val: share of each training class's pictures (not of the classes) kept for validation.
         limit: only the first so many pictures of each class, in training and test; 0 for all.
         seed: of the draw of the validation pictures.
 

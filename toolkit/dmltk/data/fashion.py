@@ -58,7 +58,7 @@ def fashion_mnist(
     limit: Annotated[int, Meta(ge=0)] = 0,
     seed: Annotated[int, Meta(ge=0)] = 0,
 ) -> Dataset:
-    """Fashion-MNIST: 60,000 grey pictures of 10 kinds of clothes train, 10,000 of the same test.
+    """Fashion-MNIST: 60,000 grey pictures of 10 kinds of clothes train, 10,000 more test.
 
     Read from the cache, where `dmltk data get fashion-mnist` puts it, or from a folder of its
     four files (those of MNIST bear the same names). Training and test show the same classes,
@@ -68,7 +68,7 @@ def fashion_mnist(
     Args:
         path: the folder of the four files, compressed or not; empty for the cache.
         size: height and width in pixels; other than 28 the pictures are resized when read.
-        val: share of the pictures of every training class kept for validation.
+        val: share of each training class's pictures (not of the classes) kept for validation.
         limit: only the first so many pictures of each class, in training and test; 0 for all.
         seed: of the draw of the validation pictures.
 

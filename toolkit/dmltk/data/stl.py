@@ -34,7 +34,7 @@ def stl10(
     limit: Annotated[int, Meta(ge=0)] = 0,
     seed: Annotated[int, Meta(ge=0)] = 0,
 ) -> Dataset:
-    """STL-10, which you bring: 5,000 pictures of 10 classes train, 8,000 of the same test.
+    """STL-10, which you bring: 5,000 pictures of 10 classes train, 8,000 more of these test.
 
     The 100,000 pictures without labels are not read: here every picture has a label. Training and
     test show the same classes, in the authors' order: so `val` takes pictures of every class,
@@ -43,7 +43,7 @@ def stl10(
     Args:
         path: stl10_binary.tar.gz, the folder that it unpacks to, or the folder of either.
         size: height and width in pixels; other than 96 the pictures are resized when read.
-        val: share of the pictures of every training class kept for validation.
+        val: share of each training class's pictures (not of the classes) kept for validation.
         limit: only the first so many pictures of each class, in training and test; 0 for all.
         seed: of the draw of the validation pictures.
 
