@@ -29,6 +29,7 @@ FLOORS = (
     ("pipelines",),
     ("evaluation",),
     ("training", "bench"),
+    ("reproduce",),
     ("report", "testing", "templates", "scaffold"),
     ("cli",),
     ("__main__",),

@@ -10,6 +10,7 @@ from dmltk.cli.data import data
 from dmltk.cli.doctor import doctor
 from dmltk.cli.list import list_
 from dmltk.cli.new import new
+from dmltk.cli.reproduce import reproduce
 from dmltk.cli.run import run
 from dmltk.cli.show import show
 
@@ -31,5 +32,5 @@ def cli(debug: bool) -> None:
     """
 
 
-for command in (run, bench, list_, show, check, new, data, doctor):
+for command in (run, bench, reproduce, list_, show, check, new, data, doctor):
     cli.add_command(command)

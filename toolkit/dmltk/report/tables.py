@@ -92,6 +92,19 @@ def print_checks(part: str, results: Sequence[Any]) -> None:
     out.print(f"{escape(part)}: {verdict}")
 
 
+def print_reproduced(results: Mapping[str, Any]) -> None:
+    """A published table, ours beside it, and what each sort of row means."""
+    out = console()
+    table = Table("what", "published", "here, by seed", "sort", "holds", box=None, pad_edge=False)
+    for row in results["rows"]:
+        name = row["name"] + (f" ({row['note']})" if row["note"] else "")
+        cells = (name, row["published"], "; ".join(row["ours"]), row["sort"], row["holds"])
+        table.add_row(*map(escape, cells))
+    out.print(table)
+    for sort, meaning in results["sorts"].items():
+        out.print(f"{sort}: {meaning}")
+
+
 def _that_fit(names: list[str], width: int, cell: int) -> list[str]:
     """The first figures that a line has room for; all are in ``results.json``."""
     room = width - 40

@@ -1,0 +1,1 @@
+"""Published experiments run again, small: the numbers of the page beside ours."""
