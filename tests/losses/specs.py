@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dmltk import registry
 
-OWN = {"hadsell", "softmax"}
+OWN = {"ainfonce", "hadsell", "softmax"}
 """Losses that are not of the library."""
 
 ALSO = {

@@ -22,10 +22,11 @@ REFUSED = {
     "crossbatchmemory": ("crossbatchmemory", "loss 'crossbatchmemory' needs loss"),
     "manifold": ("manifold", "needs a batch of at least K=50 pictures, got 8"),
     "selfsupervised": ("selfsupervised:ntxent", "takes two views of each picture, got 1"),
+    "ainfonce": ("ainfonce", "takes two views of each picture, got 1"),
     "vicreg": ("vicreg", "takes two views of each picture, got 1"),
     "multiplelosses": ("multiplelosses", "give the pipeline one term a loss"),
 }
-for name in ("selfsupervised", "vicreg"):
+for name in ("ainfonce", "selfsupervised", "vicreg"):
     del FED[name]
 
 

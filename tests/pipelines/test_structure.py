@@ -25,7 +25,7 @@ PRESETS = [
     "simclr",
     "coreacl",
     "coreacl:loss='ainfonce:alpha=.2,temperature=.3',attack='pgd:steps=2,select=last'",
-    "coreacl:loss='ainfonce:alpha=.2,alpha_adaptive=true,alpha_warm=5,alpha_least=.5'",
+    "coreacl:loss='ainfonce:alpha=.2,alpha_warm=5,alpha_least=.5'",
     "rocl",
     "acl",
     "dynacl:steps=20,every=5",
@@ -279,7 +279,7 @@ def test_an_inferior_positive_is_named_by_its_place() -> None:
 
 def test_an_adaptive_weight_is_told_both_features_through_route_main() -> None:
     for name, origin in (("coreacl", "clean"), ("rocl", "t1"), ("advcl", "org")):
-        loss = "ainfonce:alpha=.2,alpha_adaptive=true,alpha_warm=5,alpha_least=.5"
+        loss = "ainfonce:alpha=.2,alpha_warm=5,alpha_least=.5"
         made = pipelines.build(f"{name}:loss='{loss}'")
         assert made.terms[0].of[-2:] == (f"{origin}.features|stop", "adv_main.features|stop")
         assert made.branches["adv_main"].route == "main"

@@ -27,6 +27,7 @@ SPECS = {
     "solver:nes": "solver:nes:queries=60,population=10",
     "solver:rotation": "solver:rotation:angles=3,steps=2",
     "augment:chain": "augment:chain:[flip,crop]",
+    "pipeline:advcl": "pipeline:advcl:clusters=[2]",
     "loss:crossbatchmemory": "loss:crossbatchmemory:contrastive",
     "loss:selfsupervised": "loss:selfsupervised:ntxent",
     "model:timm": "model:timm:resnet10t,size=32",

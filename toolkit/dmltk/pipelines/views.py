@@ -56,7 +56,7 @@ def coreacl(
 
     Args:
         loss: loss spec over three views; `ainfonce:alpha=.2` treats the adversary as an inferior
-            positive, `ainfonce:hard=true,tau=.1` weighs hard negatives.
+            positive, `ainfonce:beta=1,tau=.1` weighs hard negatives.
         attack: of the adversary, which starts from the picture and climbs the plain loss of all
             three views; named by its solver.
         views: augment spec of both views.
@@ -77,7 +77,7 @@ def coreacl(
 
 def rocl(
     *,
-    loss: str = "ainfonce:cross=rocl",
+    loss: str = "ainfonce:form=rocl",
     attack: str = SEVEN,
     views: str = "views",
     norms: str = "shared",
@@ -282,7 +282,7 @@ def _asymmetric(
         place = str(views.index("adv"))
         spec = dataclasses.replace(spec, kwargs={"adversaries": [place], **spec.kwargs})
     term = _contrast(str(spec), *views)
-    if spec.kwargs.get("alpha_adaptive") == "true":
+    if "alpha_warm" in spec.kwargs:
         origin = (branches["adv"].source or ("clean",))[0]
         further = {"adv_main": Branch(source=("adv",))}
         branches = {**branches, **({"clean": Branch()} if origin == "clean" else {}), **further}

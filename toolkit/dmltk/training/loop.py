@@ -157,7 +157,8 @@ class Trainer:
         progress("train", last, self.total)
         return self._finished(place, last - first, began, folder)
 
-    def _batch(self, loaded: Loaded, epoch: int, number: int) -> Batch:
+    def batch(self, loaded: Loaded, epoch: int, number: int) -> Batch:
+        """Loaded rows on the device, augmented, with the further labels of the run."""
         images, labels, index = (part.to(self.device) for part in loaded)
         if self.augment is not None:
             draws = seeds.generator(self.config.seed, "augment", epoch, number)
@@ -167,7 +168,7 @@ class Trainer:
 
     def _step(self, place: Place, number: int, loaded: Loaded, folder: RunFolder) -> None:
         seeds.seed_everything(self.config.seed, "step", place.epoch, number)
-        batch = self._batch(loaded, place.epoch, number)
+        batch = self.batch(loaded, place.epoch, number)
         before = [_inactive(loss) for loss in self.parts.losses]
         try:
             self.optimizer.zero_grad(set_to_none=True)
@@ -202,7 +203,7 @@ class Trainer:
         step = Step(model.train(), self.config.pipeline, parts, self.config.seed, model)
         loaded = load(self.split, next(iter(self.batches)))
         try:
-            step.gradients(step.pictures(self._batch(loaded, 0, 0), 0, 0), 0)
+            step.gradients(step.pictures(self.batch(loaded, 0, 0), 0, 0), 0)
         except (DmltkError, torch.OutOfMemoryError):
             raise
         except Exception as error:

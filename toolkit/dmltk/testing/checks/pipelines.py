@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from dmltk import pipelines
-from dmltk.batch import Batch
 from dmltk.data.split import load
 from dmltk.folder import RunFolder
 from dmltk.pipelines import Pipeline
@@ -59,9 +58,9 @@ def check_two_steps_train_the_model(part: Part) -> None:
 def check_every_parameter_gets_a_gradient(part: Part) -> None:
     """No head, set of normalisers or weight is left out once all terms are at work."""
     ready = prepare(_config(part))
-    images, labels, index = load(ready.dataset.train, range(12))
+    batch = ready.trainer.batch(load(ready.dataset.train, range(12)), 0, 0)
     step, model = ready.trainer.step, ready.model.train()
-    views = step.pictures(Batch(images, labels, index), 0, LATE)
+    views = step.pictures(batch, 0, LATE)
     step.gradients(views, LATE)
     silent = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
     assert not silent, f"no term reaches {', '.join(silent[:5])}: leave that part out, or use it"
