@@ -18,7 +18,7 @@ from dmltk.training.assemble import assemble
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
-BENCHMARKS = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+PAGES = [(ROOT / "docs" / name).read_text("utf-8") for name in ("benchmarks.md", "contrastive.md")]
 
 
 def blocks(language: str) -> list[str]:
@@ -37,8 +37,9 @@ def test_yaml_blocks_are_pipelines() -> None:
 
 
 def commands() -> list[str]:
-    """The lines of README and benchmarks that call dmltk, continued and with $common filled in."""
-    texts = [*blocks(""), *re.findall(r"^```\n(.*?)^```", BENCHMARKS, re.M | re.S)]
+    """The lines of README and the pages that call dmltk, continued and with $common filled in."""
+    pages = (re.findall(r"^```\n(.*?)^```", page, re.M | re.S) for page in PAGES)
+    texts = [*blocks(""), *(text for page in pages for text in page)]
     parts = []
     for text in texts:
         common = re.search(r'^common="(.*?)"\n', text, re.M | re.S)

@@ -17,7 +17,7 @@ from dmltk.losses.contrast import Hard, Masks, masks, plain, similarities
 __all__ = ["AInfoNCE", "Positives", "ainfonce"]
 
 Place = Annotated[int, Meta(ge=0)]
-UNIT = 1e-3
+UNIT = 1e-2
 """How far from 1 the length of an embedding may be, in single precision."""
 MANY = 0.1
 """A larger share of anchors on the floor is warned of."""

@@ -188,7 +188,7 @@ def advcl(
     weight: Annotated[float, msgspec.Meta(ge=0)] = 0.2,
     views: str = "views",
     radius: Annotated[float, msgspec.Meta(gt=0)] = 8.0,
-    norms: str = "kway",
+    norms: str = "kway:heads=false",
     dim: Size = 128,
     hidden: Size = 512,
 ) -> Pipeline:
@@ -204,7 +204,7 @@ def advcl(
         weight: of the mean of their cross-entropies.
         views: augment spec of both views.
         radius: frequencies below it are left out of the fourth view; 8 is of 32 pixels.
-        norms: norm strategy; routes main, adv and adv_ce.
+        norms: norm strategy; routes main, adv and adv_ce, the head shared by all.
         dim: length of the projection that is contrasted.
         hidden: width of its hidden layer.
 

@@ -226,6 +226,9 @@ class Trainer:
             "no_active_pair": place.empty,
             "lr": self.optimizer.param_groups[0]["lr"],
         }
+        alphas = [getattr(loss, "alpha_now", None) for loss in self.parts.losses]
+        if any(alpha is not None for alpha in alphas):
+            entry["alpha"] = alphas
         if self.diagnostics is not None:
             entry["diagnostics"] = self._diagnosed(self.diagnostics, place, means)
         if self.score is not None:
