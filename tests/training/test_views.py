@@ -140,7 +140,7 @@ def test_an_adaptive_weight_is_saved_with_the_run(tmp_path: Path) -> None:
     saved = load_file(tmp_path / "r" / checkpoint.NAME)
     assert int(saved["losses.0.calls"]) == 3
     lines = (tmp_path / "r" / "log.jsonl").read_text().splitlines()
-    assert [json.loads(line)["alpha"] for line in lines][0] == [pytest.approx(0.2)]
+    assert json.loads(lines[0])["alpha"] == [pytest.approx(0.2)]
     assert 0 < float(saved["losses.0.distance"]) < 2
     assert int(saved["losses.0.held"]) == 4 * 8
     assert torch.allclose(saved["losses.0.past"].norm(dim=1), torch.ones(10))
