@@ -70,6 +70,19 @@ def test_every_adversary_is_worse_than_the_picture_it_starts_from() -> None:
     assert values[1] > values[0]
 
 
+def test_an_attack_fills_no_queue() -> None:
+    queued = "ainfonce:queue=16"
+    made = registry.build("pipelines", f"coreacl:{SMALL},loss='{queued}'").to_dict()
+    made["branches"]["adv"]["objective"][0]["loss"] = queued
+    ready = prepare(from_dict({**TINY, "pipeline": made}))
+    batch = ready.trainer.batch(load(ready.dataset.train, range(8)), 0, 0)
+    views = ready.trainer.step.pictures(batch, 0, 0)
+    (climbed,) = ready.trainer.parts.objectives["adv"]  # type: ignore[misc]
+    assert int(climbed.held) == 0
+    ready.trainer.step.gradients(views, 0)
+    assert int(ready.trainer.parts.losses[0].held) == 8  # type: ignore[arg-type]
+
+
 def test_acl_attacks_both_views_at_once_and_cuts_them_apart() -> None:
     _, views = step_of(f"acl:{SMALL}")
     assert len(views["adv"].images) == 16

@@ -24,7 +24,7 @@ class Parts:
         attacks: by branch.
         augments: by branch.
         objectives: the losses of each attacked branch's objective: they share the parameters
-            of the terms', and have a state of their own.
+            of the terms', have a state of their own, in eval mode: an attack fills no queue.
     """
 
     losses: nn.ModuleList
@@ -70,7 +70,7 @@ def build_parts(pipeline: Pipeline, context: Mapping[str, Any]) -> Parts:
                 _twin(trained[term.loss]) if term.loss in trained else _untrained(term, loss, name)
                 for term in branch.objective
             ]
-            parts.objectives[name] = nn.ModuleList(climbed)
+            parts.objectives[name] = nn.ModuleList(climbed).eval()
     return parts
 
 
