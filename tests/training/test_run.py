@@ -49,6 +49,19 @@ def go(folder: Path, mode: str = "new", **given: Any) -> dict[str, Any]:
     return run(config, RunFolder(out, mode), lambda *_: None, lambda _: None)
 
 
+def interrupted(folder: Path, **given: Any) -> Path:
+    """A run that is broken off at step 5."""
+
+    def progress(doing: str, done: int, total: int) -> None:
+        if done == 5:
+            raise KeyboardInterrupt
+
+    config, out = assemble(flags(**{**SMALL, **given, "out": str(folder)}))
+    with pytest.raises(KeyboardInterrupt):
+        run(config, RunFolder(out), progress, lambda _: None)
+    return out
+
+
 def bits(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
 
@@ -195,13 +208,7 @@ def test_resuming_keeps_proxies_and_their_optimizer(tmp_path: Path) -> None:
     assert any(key.startswith("losses.0.") for key in saved)
     assert any(key.startswith("optimizer.losses.0.") for key in saved)
 
-    def progress(doing: str, done: int, total: int) -> None:
-        if done == 5:
-            raise KeyboardInterrupt
-
-    config, out = assemble(flags(**{**SMALL, **given, "out": str(tmp_path / "cut")}))
-    with pytest.raises(KeyboardInterrupt):
-        run(config, RunFolder(out), progress, lambda _: None)
+    out = interrupted(tmp_path / "cut", **given)
     go(out, "resume", **given)
     one, two = load_file(tmp_path / "whole" / checkpoint.NAME), load_file(out / checkpoint.NAME)
     assert one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
@@ -212,13 +219,7 @@ def test_other_optimizers_go_on_to_the_same_bits(optimizer: str, tmp_path: Path)
     given = {"pipeline": "st", "protocol": ("clean",), "optimizer": optimizer, "lr": ".1"}
     go(tmp_path / "whole", **given)
 
-    def progress(doing: str, done: int, total: int) -> None:
-        if done == 5:
-            raise KeyboardInterrupt
-
-    config, out = assemble(flags(**{**SMALL, **given, "out": str(tmp_path / "cut")}))
-    with pytest.raises(KeyboardInterrupt):
-        run(config, RunFolder(out), progress, lambda _: None)
+    out = interrupted(tmp_path / "cut", **given)
     go(out, "resume", **given)
     assert same(tmp_path / "whole", out)
     saved = load_file(out / checkpoint.NAME)
