@@ -33,6 +33,9 @@ class Positives:
         weight: of such a pair.
         form: ``advcl`` or ``rocl``; see :func:`ainfonce`.
         release: whether, without alpha, one direction is overwritten by the other.
+
+    Raises:
+        UserError: a weight without an adversary.
     """
 
     adversaries: tuple[int, ...] = ()
@@ -40,6 +43,13 @@ class Positives:
     weight: float = 1.0
     form: Literal["advcl", "rocl"] = "advcl"
     release: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.alpha is not None or self.weight != 1) and not self.adversaries:
+            raise UserError(
+                "loss 'ainfonce' weighs pairs with an adversary and knows none: write"
+                " adversaries=[2], the places of the adversarial views"
+            )
 
     def combined(
         self,
@@ -308,11 +318,6 @@ def ainfonce(
     Source: Yu et al. 2022, Adversarial contrastive learning via asymmetric InfoNCE; Robinson et
         al. 2021 for the negatives; Fan et al. 2021 (AdvCL) and Kim et al. 2020 (RoCL) for forms.
     """
-    if (alpha is not None or cross_weight != 1) and not adversaries:
-        raise UserError(
-            "loss 'ainfonce' weighs pairs with an adversary and knows none: write adversaries=[2],"
-            " the places of the adversarial views"
-        )
     if alpha_warm and alpha is None:
         raise UserError("loss 'ainfonce': alpha_warm needs alpha, the value to start from")
     if tau and beta is None:
@@ -320,12 +325,8 @@ def ainfonce(
     if queue and not embedding_size:
         raise UserError("loss 'ainfonce': a queue needs embedding_size, which a run offers")
     released = variant == "release"
-    column = "row" if form == "rocl" else "column"
-    hard = (
-        None
-        if beta is None
-        else Hard(beta, tau, temperature, detach_weights, column if released else "")
-    )
+    along = ("row" if form == "rocl" else "column") if released else ""
+    hard = None if beta is None else Hard(beta, tau, temperature, detach_weights, along)
     return AInfoNCE(
         temperature,
         base_temperature,
