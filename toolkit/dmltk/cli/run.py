@@ -18,6 +18,7 @@ _PLAIN = (
     ("--size", "Picture size in pixels (default: the data set's, else the model's, else 64)."),
     ("--batch", "Pictures a batch (default 112)."),
     ("--per-class", "Pictures of each class in a batch (default 2)."),
+    ("--sampler", "classes or pairs: what a batch is made of (default classes)."),
     ("--augment", "What every training picture goes through, such as chain:[crop,flip]."),
     ("--features", "File of features whose clusters are pseudo-labels (default: the model's)."),
     ("--workers", "Processes that decode pictures ahead (default 0: none)."),

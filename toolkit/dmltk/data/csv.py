@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from csv import Error, reader
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,12 +11,13 @@ from typing import Annotated
 from msgspec import Meta
 
 from dmltk.data.division import PARTS, divide
-from dmltk.data.files import Box, Files, check, check_apart, fingerprint, some
+from dmltk.data.files import Box, Files, check, check_apart, fingerprint
 from dmltk.data.split import Dataset, number
+from dmltk.data.table import table
 from dmltk.errors import UserError
 
 NEEDED = ("path", "label")
-KNOWN = (*NEEDED, "split", "box")
+FURTHER = ("split", "box")
 WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,999})")
 
 
@@ -60,7 +60,7 @@ def csv(
     file = Path(path).expanduser()
     if not file.is_file():
         raise UserError(f"no file '{path}'; give a CSV file with the columns path and label")
-    header, lines = table(file)
+    header, lines = table(file, NEEDED, FURTHER, line)
     start = Path(root).expanduser() if root else file.parent
     paths = [start / line.path for line in lines]
     boxes = [line.box for line in lines]
@@ -79,7 +79,7 @@ def csv(
         "credits": [],
         "sha256": fingerprint(told, marks),
         "skipped": {},
-        "ignored_columns": [name for name in header if name not in KNOWN],
+        "ignored_columns": [name for name in header if name not in (*NEEDED, *FURTHER)],
     }
     return divide(
         Files(paths, size, boxes),
@@ -91,65 +91,12 @@ def csv(
     )
 
 
-def table(file: Path) -> tuple[list[str], list[Line]]:
-    """The columns and the lines of a list.
-
-    Raises:
-        UserError: no UTF-8, a column that is missing or named twice, no lines, or some that
-            cannot be used, all of them counted and the first ten named.
-    """
-    found = rows(file)
-    at, first = next(found, (1, []))
-    header = [name.strip().lower() for name in first]
-    for name in NEEDED:
-        if name not in header:
-            raise UserError(
-                f"{file}, line {at} has no column '{name}' (it reads: {','.join(first)}); "
-                f"it must name the columns path and label, and may name split and box"
-            )
-    twice = [name for name in KNOWN if header.count(name) > 1]
-    if twice:
-        raise UserError(f"{file}, line {at} names the column '{twice[0]}' twice; rename one")
-    lines: list[Line] = []
-    faults: list[str] = []
-    for place, fields in found:
-        try:
-            lines.append(line(place, header, fields))
-        except ValueError as error:
-            faults.append(f"line {place} ({error})")
-    if faults:
-        raise UserError(f"{file} cannot be used: {some(faults)}; mend these lines")
-    if not lines:
-        raise UserError(f"{file} names no pictures; it must have one a line after the first")
-    return header, lines
-
-
-def rows(file: Path) -> Iterator[tuple[int, list[str]]]:
-    """The number and the fields of every line that is not blank."""
-    with file.open(newline="", encoding="utf-8-sig") as opened:
-        source = reader(opened, strict=True)
-        try:
-            for fields in source:
-                if any(field.strip() for field in fields):
-                    yield source.line_num, fields
-        except Error as error:
-            raise UserError(f"{file}, line {source.line_num} is no CSV: {error}; mend it") from None
-        except UnicodeDecodeError:
-            raise UserError(f"{file} is not UTF-8 text; save it as UTF-8") from None
-
-
-def line(place: int, header: Sequence[str], fields: Sequence[str]) -> Line:
+def line(place: int, said: Mapping[str, str]) -> Line:
     """One line, checked.
 
     Raises:
         ValueError: saying what is wrong with it.
     """
-    if len(fields) != len(header):
-        raise ValueError(f"{len(fields)} fields for {len(header)} columns")
-    said: Mapping[str, str] = dict(zip(header, (field.strip() for field in fields), strict=True))
-    for name in NEEDED:
-        if not said[name]:
-            raise ValueError(f"no {name}")
     split = said.get("split", "").lower()
     if "split" in said and split not in PARTS:
         raise ValueError(f"split '{said['split']}' is none of {', '.join(PARTS)}")

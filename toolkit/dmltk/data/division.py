@@ -134,14 +134,17 @@ def divide(
     train, test = part(rows[0]), part(rows[2])
     held = part(rows[1]) if rows[1] is not None else None
     splits = {"train": train, **({"val": held} if held else {}), "test": test}
-    counts = {
+    told = {**counts(splits), "shared_classes": shared(splits), **sides(test)}
+    return Dataset(train, held, test, {**card, **told})
+
+
+def counts(splits: Mapping[str, Split]) -> dict[str, object]:
+    """Classes and pictures of each split, for the card."""
+    return {
         "classes": {key: len(split.names) for key, split in splits.items()},
         "pictures": {key: len(split) for key, split in splits.items()},
         "single_picture_classes": {key: singles(split.labels) for key, split in splits.items()},
-        "shared_classes": shared(splits),
-        **sides(test),
     }
-    return Dataset(train, held, test, {**card, **counts})
 
 
 def shared(splits: Mapping[str, Split]) -> dict[str, int]:

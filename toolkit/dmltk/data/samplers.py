@@ -48,9 +48,8 @@ class BalancedBatches(Sampler[list[int]]):
             )
         if not len(labels):
             raise UserError("no pictures to make batches of; check the data set")
-        _, counts = labels.unique(return_counts=True)
-        rows = labels.argsort(stable=True).split(counts.tolist())
-        self.rows = [part.tolist() for part in rows]
+        self.labels = labels
+        self.rows = [part.tolist() for part in by_class(labels)]
         self.draws = batch // per_class
         self.per_class = per_class
         self.seed = seed
@@ -72,6 +71,98 @@ class BalancedBatches(Sampler[list[int]]):
         for _ in range(self.length):
             drawn = classes.deal(self.draws)
             yield [row for label in drawn for row in pictures[label].deal(self.per_class)]
+
+
+class PairBatches(Sampler[list[int]]):
+    """Batches of `batch // 2` pairs, the two rows of a pair adjacent.
+
+    Drawn from labels, each pair is like or unlike with equal probability, all draws with
+    replacement: of a class with two pictures or more, two different ones; or a picture each of
+    two different classes. Classes are alike likely. An epoch is N // batch batches, at least one.
+    Of listed pairs, an epoch is the shuffled list once, so the last batch may be shorter.
+    Either depends on (seed, epoch) alone, so resuming is exact.
+
+    Args:
+        labels: (N,) integers; like pairs share one.
+        pairs: (M, 2) rows, the listed pairs; None draws pairs.
+        batch: pictures a batch, even.
+        seed: of the draws, or of the list's order.
+
+    Raises:
+        UserError: an odd batch, or only like or only unlike pairs: pulls alone bring all
+            embeddings together, and pushes alone have no shape to end in.
+    """
+
+    def __init__(
+        self,
+        labels: Tensor | Sequence[int],
+        pairs: Tensor | None = None,
+        *,
+        batch: int,
+        seed: int,
+    ) -> None:
+        self.labels = torch.as_tensor(labels)
+        if batch < 2 or batch % 2:
+            raise UserError(f"a batch of {batch} cannot hold pairs; batch must be even")
+        self.pairs = pairs
+        self.draws = batch // 2
+        self.seed = seed
+        self.epoch = 0
+        if pairs is None:
+            self.rows = by_class(self.labels)
+            like, unlike = any(len(rows) > 1 for rows in self.rows), len(self.rows) > 1
+            self.length = max(1, len(self.labels) // batch)
+        else:
+            same = self.labels[pairs[:, 0]] == self.labels[pairs[:, 1]]
+            like, unlike = bool(same.any()), bool((~same).any())
+            self.length = -(-len(pairs) // self.draws)
+        if not (like and unlike):
+            missing = "like" if not like else "unlike"
+            raise UserError(
+                f"there is no {missing} pair among the training pictures, and a loss of pairs"
+                " needs both sorts: give two classes, and two pictures of one of them"
+            )
+
+    def __len__(self) -> int:
+        return self.length
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch whose batches the next iteration gives."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        generator = seeds.generator("pairs", self.seed, self.epoch)
+        if self.pairs is not None:
+            drawn = self.pairs[torch.randperm(len(self.pairs), generator=generator)]
+        else:
+            drawn = self._drawn(self.length * self.draws, generator)
+        for pairs in drawn.split(self.draws):
+            yield pairs.flatten().tolist()
+
+    def _drawn(self, count: int, generator: torch.Generator) -> Tensor:
+        """(count, 2) rows of like and unlike pairs, half and half expected."""
+        sizes = torch.tensor([len(rows) for rows in self.rows])
+        rows, starts = torch.cat(self.rows), sizes.cumsum(0) - sizes
+        several = (sizes > 1).nonzero().flatten()
+
+        def below(bounds: int | Tensor) -> Tensor:
+            whole = torch.randint(2**62, (count,), generator=generator)
+            return whole % bounds
+
+        like = below(2) == 0
+        alike, first = several[below(len(several))], below(len(sizes))
+        second = (first + 1 + below(len(sizes) - 1)) % len(sizes)
+        classes = torch.stack([alike.where(like, first), alike.where(like, second)])
+        one = below(sizes[classes[0]])
+        apart = (one + 1 + below((sizes[classes[0]] - 1).clamp(min=1))) % sizes[classes[0]]
+        other = apart.where(like, below(sizes[classes[1]]))
+        return rows[starts[classes] + torch.stack([one, other])].T
+
+
+def by_class(labels: Tensor) -> tuple[Tensor, ...]:
+    """The rows of each class, in order."""
+    _, counts = labels.unique(return_counts=True)
+    return labels.argsort(stable=True).split(counts.tolist())
 
 
 class Urn:

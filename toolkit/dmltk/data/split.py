@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -60,6 +60,8 @@ class Split:
         names: C class names.
         is_query: (N,) bool, for a test split with a gallery of its own: which pictures are
             queries; the others are the gallery. None: every picture is both.
+        pairs: (M, 2) rows, for a training split that lists pairs and knows no names: these share
+            a label where they are said to be alike, and nothing is known of any others.
     """
 
     def __init__(
@@ -68,16 +70,20 @@ class Split:
         labels: Tensor,
         names: Sequence[str],
         is_query: Tensor | None = None,
+        pairs: Tensor | None = None,
     ) -> None:
         labels = torch.as_tensor(labels, dtype=torch.long)
         if len(pictures) != len(labels):
             raise UserError(f"{len(pictures)} pictures but {len(labels)} labels; give one each")
         if labels.unique().tolist() != list(range(len(names))):
             raise UserError(f"labels must use each of 0..{len(names) - 1}; see split.number")
+        if pairs is not None and (pairs.ndim != 2 or pairs.shape[1] != 2):
+            raise UserError(f"pairs must be (M, 2) rows, got {tuple(pairs.shape)}")
         self.pictures = pictures
         self.labels = labels
         self.names = list(names)
         self.is_query = is_query
+        self.pairs = pairs
 
     @property
     def queries(self) -> list[int]:
@@ -108,6 +114,8 @@ class Dataset:
             card counts them), perhaps divided into queries and a gallery.
         card: name, counts, licence, hash, skipped files: plain data.
     """
+
+    dmltk_kind: ClassVar[str] = "datasets"
 
     train: Split
     val: Split | None

@@ -31,6 +31,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         batch: pictures a batch.
         per_class: pictures of each class in a batch.
         with_replacement: draw classes and pictures with replacement (Roth et al.).
+        sampler: what a batch is made of: ``classes`` with `per_class` pictures each, or ``pairs``
+            in adjacent rows: half of them like where they are drawn from labels, the listed ones
+            where the data set lists pairs. With pairs, `per_class` and `with_replacement` have
+            no meaning and keep their defaults.
         augment: what every training picture goes through before the branches; augment spec.
         features: safetensors file with a row of ``features`` for each training picture, whose
             k-means clusters are the labels ``clustersN`` of terms; the model's own at the start
@@ -75,6 +79,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch: Annotated[int, msgspec.Meta(ge=2)] = 112
     per_class: Annotated[int, msgspec.Meta(ge=1)] = 2
     with_replacement: bool = False
+    sampler: Literal["classes", "pairs"] = "classes"
     augment: str = ""
     features: str = ""
     workers: Count = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,6 @@ import msgspec
 import torch
 
 from dmltk import registry, seeds
-from dmltk.data.samplers import BalancedBatches
 from dmltk.data.split import Dataset, Split, load, named_size
 from dmltk.device import pick_device
 from dmltk.errors import UserError
@@ -25,6 +24,8 @@ from dmltk.notes import noted
 from dmltk.pipelines.compose import unique_names
 from dmltk.spec import parse
 from dmltk.training import checkpoint
+from dmltk.training.batches import batches as make_batches
+from dmltk.training.batches import check_losses
 from dmltk.training.clusters import clusters
 from dmltk.training.config import Config
 from dmltk.training.layout import choose, seconds
@@ -73,16 +74,17 @@ def prepare(config: Config, say: Callable[[str], None] = lambda _: None) -> Prep
     dataset = registry.build("datasets", config.dataset, context={"size": size} if size else {})
     protocols = {parse(spec).name: registry.build("protocols", spec) for spec in config.protocols}
     _check(config, dataset, protocols)
+    batches = make_batches(config, dataset.train)
     metrics = [registry.build("metrics", spec) for spec in config.metrics]
     sizes = {name: head.out_features for name, head in embedder.heads.items()}
     context = {"eps": config.eps, "num_classes": len(dataset.train.names), "device": device}
     context["seed"] = seeds.derive(config.seed, "losses")
     parts = build_parts(pipeline, {**context, "sizes": sizes})
+    check_losses(config, dataset.train, parts)
     parts.losses.to(device)
     parts.objectives.to(device)
     bounds = [a.threat.largest for a in parts.attacks.values() if a.threat.norm == "linf"]
     trials = _trials(config.eval_attacks, max(bounds, default=config.eps))
-    batches = _batches(config, dataset)
     config = _settled(config, model, dataset, batches, say)
     if config.channels_last == "on":
         model = model.to(memory_format=torch.channels_last)
@@ -150,7 +152,7 @@ def _settled(
     config: Config,
     model: Any,
     dataset: Dataset,
-    batches: BalancedBatches,
+    batches: Iterable[list[int]],
     say: Callable[[str], None],
 ) -> Config:
     """The same, with ``channels_last=auto`` replaced by what is faster here."""
@@ -161,16 +163,6 @@ def _settled(
     choice = choose(model, images, functools.partial(seconds, amp=amp))
     say(str(choice))
     return msgspec.structs.replace(config, channels_last=choice.channels_last)
-
-
-def _batches(config: Config, dataset: Dataset) -> BalancedBatches:
-    return BalancedBatches(
-        dataset.train.labels,
-        batch=config.batch,
-        per_class=config.per_class,
-        seed=seeds.derive(config.seed, "batches"),
-        with_replacement=config.with_replacement,
-    )
 
 
 def _warn_of_seen_classes(dataset: Dataset) -> None:
@@ -280,10 +272,9 @@ def _trials(specs: Sequence[str], eps: float) -> list[Trial]:
 def _check(config: Config, dataset: Dataset, protocols: Mapping[str, Any]) -> None:
     """Refuse what the data set does not allow."""
     if config.patience and dataset.val is None:
-        raise UserError(
-            f"patience={config.patience} needs validation classes: write --dataset"
-            f" {config.dataset}{',' if ':' in config.dataset else ':'}val=.2"
-        )
+        spec = f"{config.dataset}{',' if ':' in config.dataset else ':'}val=.2"
+        where = f"--dataset {spec}" if dataset.train.pairs is None else "val=.2 within its test=…"
+        raise UserError(f"patience={config.patience} needs validation classes: write {where}")
     whole = [name for name, protocol in protocols.items() if protocol.attacked == "all"]
     if whole and 0 < config.limit < len(dataset.test.queries):
         raise UserError(
