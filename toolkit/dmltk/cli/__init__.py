@@ -10,6 +10,7 @@ from dmltk.cli.data import data
 from dmltk.cli.doctor import doctor
 from dmltk.cli.list import list_
 from dmltk.cli.new import new
+from dmltk.cli.plan import plan
 from dmltk.cli.reproduce import reproduce
 from dmltk.cli.run import run
 from dmltk.cli.show import show
@@ -27,10 +28,11 @@ def cli(debug: bool) -> None:
     dmltk run                                        train MDProp on drawn glyphs, then judge it
     dmltk run --attack mtax --bn kway --loss multisimilarity
     dmltk bench --model run:runs/mdprop-glyphs --dataset glyphs
+    dmltk plan --dataset glyphs                      what a training will see: pairs, cost
     dmltk list attacks
     dmltk show attack mtax
     """
 
 
-for command in (run, bench, reproduce, list_, show, check, new, data, doctor):
+for command in (plan, run, bench, reproduce, list_, show, check, new, data, doctor):
     cli.add_command(command)

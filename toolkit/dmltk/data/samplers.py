@@ -108,8 +108,8 @@ class PairBatches(Sampler[list[int]]):
         self.draws = batch // 2
         self.seed = seed
         self.epoch = 0
+        self.rows = by_class(self.labels)
         if pairs is None:
-            self.rows = by_class(self.labels)
             like, unlike = any(len(rows) > 1 for rows in self.rows), len(self.rows) > 1
             self.length = max(1, len(self.labels) // batch)
         else:

@@ -105,6 +105,49 @@ def print_reproduced(results: Mapping[str, Any]) -> None:
         out.print(f"{sort}: {meaning}")
 
 
+def print_plan(found: Mapping[str, Any]) -> None:
+    """What a training will see; numbers with commas."""
+    single, groups, each = (
+        found[name] for name in ("single_picture_classes", "contradictory_labels", "pairs_a_batch")
+    )
+    listed = "" if found["listed_pairs"] is None else f", of {found['listed_pairs']:,} lines"
+    rows = {
+        "pictures": f"{found['pictures']:,} of {found['classes']:,} classes",
+        "single-picture classes": f"{len(single):,} (no like pair)" + _first(single),
+        "pairs": _sorts(found["pairs"]) + listed,
+        "pairs a batch": _sorts(each),
+        "batches an epoch": f"{found['batches_an_epoch']:,}",
+        "pair distances": f"{found['distances']:,} in {found['epochs']:,} epochs",
+        "different pairs, expected": _visits(found["expected"], found["pairs"]["all"]),
+        f"different pairs, seed {found['seed']}": "not counted: more than 20 million pairs"
+        if found["visited"] is None
+        else _visits(found["visited"], found["pairs"]["all"]),
+        "optimizer steps": f"{found['steps']:,}",
+        "pictures passed": f"{found['pictures_passed']:,}",
+        "contradictory labels": f"{len(groups):,} groups of equal pictures"
+        + _first([f"rows {_plain_list(g['rows'])} as {_plain_list(g['classes'])}" for g in groups]),
+    }
+    print_card(found["dataset"], rows)
+
+
+def _sorts(counts: Mapping[str, Any]) -> str:
+    return f"{counts['all']:,} = {counts['like']:,} like + {counts['unlike']:,} unlike"
+
+
+def _visits(found: Mapping[str, Any], every: int) -> str:
+    share = "" if found["share"] is None else f" ({found['share']:.4f})"
+    return f"{found['pairs']:,.0f} of {every:,}{share}"
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 10:,} more" if len(names) > 10 else ""
+    return f": {', '.join(names[:10])}{more}" if names else ""
+
+
+def _plain_list(items: Sequence[Any]) -> str:
+    return "+".join(map(str, items))
+
+
 def _that_fit(names: list[str], width: int, cell: int) -> list[str]:
     """The first figures that a line has room for; all are in ``results.json``."""
     room = width - 40
