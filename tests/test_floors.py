@@ -100,6 +100,7 @@ COMMANDS = (
     ["list"],
     ["list", "attacks", "--json"],
     ["run", "--help"],
+    ["plan", "--help"],
     ["run", "--attack", "stx"],
     ["bench", "--help"],
     ["bench", "--model", "smallconv", "--dataset", "glyphs", "--suite", "quik"],

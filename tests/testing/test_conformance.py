@@ -69,6 +69,7 @@ ELSEWHERE = {
     "dataset:emoji": "needs its pictures: below",
     "dataset:fashion-mnist": "needs its files: below",
     "dataset:stl10": "needs its files: below",
+    "dataset:pairs": "needs a file: below",
     "model:run": "needs a run: below",
     "loss:multiplelosses": "cannot be built: several terms of a pipeline are that sum",
 }
@@ -131,6 +132,9 @@ def pictures(tmp_path: Path) -> Path:
 def test_pictures_in_files_conform(pictures: Path) -> None:
     conforms("dataset", f"folder:{pictures / 'pictures'}")
     conforms("dataset", f"csv:{pictures / 'list.csv'}")
+    pairs = "a,b,same\npictures/c0/0.png,pictures/c0/4.png,1\npictures/c0/0.png,pictures/c1/1.png,0"
+    (pictures / "pairs.csv").write_text(pairs)
+    conforms("dataset", f"pairs:{pictures / 'pairs.csv'},test=folder({pictures / 'pictures'})")
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "stl10", "fashion-mnist"])

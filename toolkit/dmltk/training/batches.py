@@ -63,8 +63,8 @@ def check_losses(config: Config, split: Split, parts: Parts) -> None:
         raise UserError(_NO_NAMES.format(config.dataset))
     if config.sampler != "pairs" and any(adjacent):
         raise UserError(
-            "a loss of adjacent rows would see the pairs of no sampler: those of sampler=classes"
-            " stand beside their like, and pulls alone collapse; write --sampler pairs"
+            "a loss of adjacent rows needs --sampler pairs: with sampler=classes neighbours in a"
+            " batch are always alike, and pulls alone collapse"
         )
 
 
