@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from dmltk.evaluation import neighbours
-from dmltk.evaluation.neighbours import distances, found, shares, tightness
+from dmltk.evaluation import distances as exact
+from dmltk.evaluation.neighbours import distances, found, read, shares, tightness
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,9 +28,12 @@ def test_figures_are_those_of_slow_loops(seed: int, count: int) -> None:
         inside[int(labels[i])].append(sum(like) / len(like) if like else math.nan)
         outside[int(labels[i])].append(sum(other) / len(other))
     assert found(z, labels).tolist() == hit
-    for label, value in tightness(z, labels).items():
-        expected = sum(inside[label]) / sum(outside[label]) if sum(outside[label]) else math.nan
-        assert value == pytest.approx(expected, nan_ok=True)
+    expected = {
+        label: sum(inside[label]) / sum(outside[label])
+        for label in range(3)
+        if sum(outside[label]) and not math.isnan(sum(inside[label]))
+    }
+    assert tightness(z, labels) == pytest.approx(expected)
     every = shares(z, labels, k=count)
     for label in range(3):
         own = int((labels == label).sum())
@@ -52,5 +55,38 @@ def test_like_rows_are_at_distance_zero_and_chunks_change_nothing(
     whole = torch.cat([apart for _, apart in distances(z)])
     assert whole[0, 1:].max() == 0
     assert not found(z, labels).any()
-    monkeypatch.setattr(neighbours, "CELLS", 100)
+    monkeypatch.setattr(exact, "CELLS", 100)
     assert torch.equal(torch.cat([apart for _, apart in distances(z)]), whole)
+
+
+@given(st.integers(0, 9999), st.integers(4, 12), st.integers(1, 12))
+def test_shares_are_those_of_sorted_neighbours(seed: int, count: int, k: int) -> None:
+    z, labels = drawn(seed, count)
+    each = []
+    for i in range(count):
+        # ties count against it: of two equally far the other label comes first
+        items = [
+            (math.dist(z[i].tolist(), z[j].tolist()), bool(labels[i] == labels[j]))
+            for j in range(count)
+            if j != i
+        ]
+        near = sorted(items)[:k]
+        each.append(sum(same for _, same in near) / len(near))
+    assert read(z, labels, k=k).share.tolist() == pytest.approx(each)
+    means = {c: [e for i, e in enumerate(each) if labels[i] == c] for c in range(3)}
+    assert shares(z, labels, k) == pytest.approx({c: sum(v) / len(v) for c, v in means.items()})
+
+
+@given(st.integers(0, 9999), st.integers(4, 12))
+def test_known_classes_are_read_without_the_others(seed: int, count: int) -> None:
+    z, labels = drawn(seed, count)
+    known = labels != 2
+    alone = iter(found(z[known], labels[known]).tolist())
+    expected = [next(alone) if there else False for there in known.tolist()]
+    assert read(z, labels, known).found_known.tolist() == expected
+
+
+def test_one_picture_and_none_are_defined() -> None:
+    one = read(torch.ones(1, 2), torch.tensor([3]))
+    assert (one.found.tolist(), one.share.tolist(), one.tightness) == ([False], [0.0], {})
+    assert read(torch.zeros(0, 2), torch.zeros(0, dtype=torch.long)).found.tolist() == []

@@ -59,6 +59,20 @@ def r_precision() -> Metric:
     return precision_at_r
 
 
+def precision(k: Annotated[int, msgspec.Meta(ge=1)] = 10) -> Precision:
+    """Precision@k: the mean share of the k nearest that are of the query's own class.
+
+    Of all there are, where the gallery holds fewer than k. A class with fewer than k others cannot
+    reach 1. Queries whose label occurs nowhere else are left out, as for recall@k.
+
+    Args:
+        k: the number of neighbours looked at; the figure is `precision@k`.
+
+    Source: Manning et al. 2008, Introduction to Information Retrieval, section 8.4.
+    """
+    return Precision(k)
+
+
 @dataclass(frozen=True)
 class Recall:
     """Recall@k for several k from one pass: the rank of each query's first hit decides."""
@@ -80,6 +94,50 @@ class Recall:
             f"recall@{k}": (ranks <= k).double().mean().item() if len(ranks) else None
             for k in self.ks
         }
+
+
+@dataclass(frozen=True)
+class Precision:
+    """See :func:`precision`."""
+
+    k: int
+
+    def __call__(
+        self,
+        query: Tensor,
+        gallery: Tensor,
+        query_labels: Tensor,
+        gallery_labels: Tensor,
+        query_index: Tensor,
+    ) -> dict[str, float | None]:
+        """`{"precision@k": …}` over the queries that could succeed."""
+        scores = []
+        for distance, same in _chunks(query, gallery, query_labels, gallery_labels, query_index):
+            there = distance.isfinite()
+            share = own_share(distance, same, self.k)
+            scores.append(share[(same & there).any(1)].cpu())
+        every = torch.cat(scores) if scores else torch.zeros(0)
+        return {f"precision@{self.k}": every.mean().item() if len(every) else None}
+
+
+def own_share(distance: Tensor, same: Tensor, k: int) -> Tensor:
+    """The share of each query's k nearest that have its label; ties count against it.
+
+    Args:
+        distance: (q, Ng), infinite where an item is left out.
+        same: (q, Ng) whether an item has the query's label.
+        k: at least 1; where a query has fewer items, all of them.
+
+    Returns:
+        (q,) float64; 0 where a query has no item.
+    """
+    depth = min(k, distance.shape[1])
+    hits = distance.masked_fill(~same, torch.inf).topk(depth, 1, largest=False).values
+    others = distance.masked_fill(same, torch.inf).topk(depth, 1, largest=False).values
+    _, rank = _places(hits, others)
+    items = distance.isfinite().sum(1).clamp(max=depth)
+    inside = (rank <= items[:, None]) & hits.isfinite()
+    return inside.sum(1).double() / items.clamp(min=1)
 
 
 def first_hits(
@@ -159,10 +217,15 @@ def _ranked_hits(
             continue
         hits = distance.masked_fill(~same, torch.inf).topk(most, 1, largest=False).values
         others = distance.masked_fill(same, torch.inf).topk(most, 1, largest=False).values
-        place = torch.arange(1, most + 1, device=distance.device)
-        rank = place + torch.searchsorted(others, hits, right=True)
+        place, rank = _places(hits, others)
         found = (rank <= relevant[:, None]) & (place <= relevant[:, None])
         yield place, rank, found, relevant
+
+
+def _places(hits: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the nearest hits (q, m), nearest first: place among hits (m,), rank among all (q, m)."""
+    place = torch.arange(1, hits.shape[1] + 1, device=hits.device)
+    return place, place + torch.searchsorted(others, hits, right=True)
 
 
 def query_counts(
