@@ -29,7 +29,7 @@ FLOORS = (
     ("pipelines",),
     ("evaluation",),
     ("training", "bench"),
-    ("reproduce",),
+    ("reproduce", "analysis"),
     ("report", "testing", "templates", "scaffold"),
     ("cli",),
     ("__main__",),

@@ -33,7 +33,7 @@ FILES = (
     "model.safetensors",
     "results.json",
 )
-FOLDERS = ("tensorboard", "seed-*", "state", "runs")
+FOLDERS = ("tensorboard", "seed-*", "state", "runs", "analysis")
 PACKAGES = ("dmltk", "torch", "torchvision", "timm", "pytorch-metric-learning", "numpy")
 Mode = Literal["new", "overwrite", "resume"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from dmltk.cli.analyse import analyse
 from dmltk.cli.bench import bench
 from dmltk.cli.check import check
 from dmltk.cli.data import data
@@ -34,5 +35,5 @@ def cli(debug: bool) -> None:
     """
 
 
-for command in (plan, run, bench, reproduce, list_, show, check, new, data, doctor):
+for command in (plan, run, bench, analyse, reproduce, list_, show, check, new, data, doctor):
     cli.add_command(command)
