@@ -103,6 +103,8 @@ COMMANDS = (
     ["plan", "--help"],
     ["run", "--attack", "stx"],
     ["bench", "--help"],
+    ["analyse", "--help"],
+    ["analyse", "here", "--attack", "stx"],
     ["bench", "--model", "smallconv", "--dataset", "glyphs", "--suite", "quik"],
 )
 

@@ -18,7 +18,6 @@ from dmltk.analysis.opened import Opened, open_run
 from dmltk.analysis.spaces import NEAREST, Space, figures, pixels
 from dmltk.evaluation.evaluate import Progress, attacked_rows
 from dmltk.evaluation.protocols import Embedded
-from dmltk.evaluation.space import spectrum
 from dmltk.norms.routed import MAIN
 from dmltk.notes import noted
 
@@ -77,7 +76,7 @@ def analyse(
             progress("neighbours", number, len(spaces))
             read.append(figures(space, test, known))
         progress("neighbours", len(spaces), len(spaces))
-        for note in _doubts(read, clean):
+        for note in _doubts(read):
             notes(note)
         drawn, plots = _drawn(opened, spaces, clean, made, notes)
         results = {
@@ -105,7 +104,7 @@ def _classes(opened: Opened) -> dict[str, list[str]]:
     }
 
 
-def _doubts(read: Sequence[Mapping[str, Any]], clean: Mapping[str, Embedded]) -> list[str]:
+def _doubts(read: Sequence[Mapping[str, Any]]) -> list[str]:
     """What a reader of the table should not overlook."""
     found = []
     base, *others = read
@@ -115,14 +114,6 @@ def _doubts(read: Sequence[Mapping[str, Any]], clean: Mapping[str, Embedded]) ->
             found.append(
                 f"route {space['space']} finds {space['found']} of {total} pictures, raw"
                 f" pixels find {base['found']}: by nearest neighbours it is no better than none"
-            )
-    for route, there in clean.items():
-        z, labels = there.embeddings, there.labels
-        figure = spectrum()(z, z, labels, labels, torch.arange(len(z)))
-        if figure["collapsed"]:
-            found.append(
-                f"the embeddings of route {route} have collapsed (mean cosine"
-                f" {figure['mean_cosine']:.3f}): their distances say nothing"
             )
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,13 +70,12 @@ def write(results: Figures, drawn: Drawn, out: Path) -> list[Path]:
             (out / name).unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"{out} cannot be made ({error}): name another --out") from error
-    for name, shown, draw in (
-        ("distances.png", drawn.distances, draw_distances),
-        ("tsne.png", drawn.maps, draw_maps),
-    ):
-        if shown:
-            with replacing(out / name) as aside:
-                draw(shown, aside)  # type: ignore[operator]
+    if drawn.distances:
+        with replacing(out / "distances.png") as aside:
+            draw_distances(drawn.distances, aside)
+    if drawn.maps:
+        with replacing(out / "tsne.png") as aside:
+            draw_maps(drawn.maps, aside)
     with replacing(out / "analysis.json") as aside:
         text = json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False)
         aside.write_text(text + "\n", "utf-8")
@@ -104,13 +103,13 @@ def print_analysis(results: Figures) -> None:
                 *(rest if first else ["", ""]),
             )
     out = console()
-    classes = {sort: len(names) for sort, names in results["classes"].items()}
+    trained, never = (len(results["classes"][sort]) for sort in ("trained", "never_trained"))
     out.print(
-        f"{results['pictures']} test pictures of {escape(results['dataset'])};"
-        f" {classes['trained']} classes trained, {classes['never_trained']} never trained"
+        f"{results['pictures']} test pictures of {escape(results['dataset'])}:"
+        f" {trained + never} classes, {trained} of them trained"
     )
     out.print(table)
-    for line in _legend(results, both):
+    for line in _legend(results, both, few):
         out.print(escape(line))
     if results["attack"]:
         _print_attack(results["attack"])
@@ -130,17 +129,19 @@ def _counts(space: Figures, key: str, few: bool) -> list[str]:
     return [f"{median:.3f}", ", ".join(worst), whole]
 
 
-def _legend(results: Figures, both: bool) -> Sequence[str]:
+def _legend(results: Figures, both: bool, few: bool) -> list[str]:
     lines = [
         "found/pictures: the nearest other picture is of the own class; ties count against it.",
     ]
+    if not few:
+        lines.append("median class: the share found of it.")
     if both:
         lines.append("among trained: without the pictures of never-trained classes as distractors.")
     return [
         *lines,
         f"ten nearest: the share of the {results['nearest']} nearest that are of the own class.",
-        "tightness: mean distance inside a class over that to all others. Scale-confounded: a margin"
-        " enlarges everything; read beside nearest neighbours, never choose a model by it.",
+        "tightness: mean distance inside a class over that to all others. Scale-confounded: a"
+        " margin enlarges everything; read beside nearest neighbours, never choose a model by it.",
     ]
 
 

@@ -18,7 +18,7 @@ from dmltk.report.curves import INK, MARKS
 
 __all__ = ["draw_distances", "draw_maps"]
 
-BINS = 80
+BINS = 60
 LEGEND = 12
 """Most classes that a legend names; more are told by colour alone."""
 GOLDEN = 0.618034
@@ -89,7 +89,9 @@ def _scatter(axes: Axes, laid: Map) -> None:
         mark = MARKS[number % len(MARKS)]
         # twins lie on each other: the later ones are smaller, so that all are seen
         area = size * (len(shown) - number) if laid.twins else size
-        axes.scatter(*ours.T, s=area, color=ink, marker=mark, linewidths=0, alpha=0.75)
+        axes.scatter(
+            ours[:, 0], ours[:, 1], s=area, color=ink, marker=mark, linewidths=0, alpha=0.75
+        )
         axes.scatter([], [], s=26, color=ink, marker=mark, label=laid.names[group])
     if len(shown) <= LEGEND:
         axes.legend(
@@ -97,7 +99,7 @@ def _scatter(axes: Axes, laid: Map) -> None:
             fontsize=8,
             loc="upper center",
             bbox_to_anchor=(0.5, 0),
-            ncols=4 if max(map(len, laid.names)) < 12 else 2,
+            ncols=6 if max(map(len, laid.names)) < 12 else 2,
             handletextpad=0.2,
         )
 
