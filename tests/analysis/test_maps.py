@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from dmltk.analysis.maps import knn_accuracy, map_of, negatives, silhouette
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
@@ -19,6 +19,7 @@ def drawn(seed: int, count: int, classes: int) -> tuple[torch.Tensor, torch.Tens
     return labels[:, None] + torch.randn(count, 3, generator=generator).double(), labels
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 999), st.integers(5, 16), st.integers(1, 3))
 def test_the_figures_are_those_of_loops(seed: int, count: int, classes: int) -> None:
     z, labels = drawn(seed, count, classes)

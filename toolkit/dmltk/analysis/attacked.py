@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from dmltk.norms.routed import MAIN
 from dmltk.pipelines.compose import unique_names
 from dmltk.training.config import Config
 
-__all__ = ["Adversaries", "adversaries"]
+__all__ = ["Adversaries", "adversaries", "trial_of"]
 
 
 @dataclass(frozen=True)
@@ -56,28 +56,36 @@ class _Watched:
         return result
 
 
+def trial_of(config: Config, spec: str) -> Trial:
+    """An attack on a run's test pictures; one that names no bound takes the training's largest.
+
+    Args:
+        config: of the run.
+        spec: the attack; its targets come from the gallery.
+
+    Raises:
+        UserError: it cannot be built.
+    """
+    context = {"eps": _largest(config), "targets_from": "reference"}
+    return Trial(unique_names([spec])[0], spec, registry.build("attacks", spec, context=context))
+
+
 def adversaries(
-    opened: Opened, spec: str, limit: int, clean: Mapping[str, Embedded], progress: Progress
+    opened: Opened, trial: Trial, limit: int, clean: Mapping[str, Embedded], progress: Progress
 ) -> Adversaries:
     """Attack test queries of a run and judge what became of them.
 
     Args:
         opened: the run.
-        spec: the attack; its targets come from the gallery as main sees it.
+        trial: the attack; its targets come from the gallery as main sees it.
         limit: queries attacked; 0 for all.
         clean: by route, the whole test split.
         progress: told what is going on, how far, of how many.
-
-    Raises:
-        UserError: the attack cannot be built.
     """
     config, test = opened.config, opened.dataset.test
-    context = {"eps": _largest(config), "targets_from": "reference"}
-    attack = registry.build("attacks", spec, context=context)
     queries = test.queries
     rows = [queries[i] for i in attacked_rows(len(queries), limit, config.seed)]
-    watched = _Watched(attack, {r: m for r, m in opened.models.items() if r != MAIN})
-    trial = Trial(unique_names([spec])[0], spec, watched)
+    watched = _Watched(trial.attack, {r: m for r, m in opened.models.items() if r != MAIN})
     judge = Judge(
         test,
         {},
@@ -87,7 +95,7 @@ def adversaries(
         lambda name, first: seeds.generator(config.seed, "judge", name, first),
         progress,
     )
-    made, stats = judge.attack(opened.models[MAIN], trial, clean[MAIN])
+    made, stats = judge.attack(opened.models[MAIN], replace(trial, attack=watched), clean[MAIN])
     found = {r: of_split(test, made.index, torch.cat(parts)) for r, parts in watched.seen.items()}
     embedded = {MAIN: made, **found}
     seen = of_split(test, made.index, clean[MAIN].embeddings[made.index])
@@ -96,11 +104,11 @@ def adversaries(
         entries.append(_entry("adversarial", route, route, there, clean))
         if route != MAIN:
             entries.append(_entry("adversarial", route, MAIN, there, clean))
-    threat = attack.threat
+    threat = trial.attack.threat
     return Adversaries(
         embedded,
         {
-            "spec": spec,
+            "spec": trial.spec,
             "name": trial.name,
             "eps": float(threat.largest),
             "norm": threat.norm,

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dmltk.analysis.attacked import Adversaries, adversaries
+from dmltk.analysis.attacked import Adversaries, adversaries, trial_of
 from dmltk.analysis.maps import MOST, Map, map_of, negatives
 from dmltk.analysis.opened import Opened, open_run
 from dmltk.analysis.spaces import NEAREST, Space, figures, pixels
@@ -66,9 +66,10 @@ def analyse(
     """
     with noted(warn) as notes:
         opened = open_run(run, device)
+        trial = trial_of(opened.config, attack) if attack else None
         test, known = opened.dataset.test, opened.known
         clean = {route: opened.embedded(route, progress) for route in opened.models}
-        made = adversaries(opened, attack, limit, clean, progress) if attack else None
+        made = adversaries(opened, trial, limit, clean, progress) if trial else None
         spaces = [pixels(test)]
         spaces += [Space(r, opened.routes[r], z.embeddings) for r, z in clean.items()]
         read = []
