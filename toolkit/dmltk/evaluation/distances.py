@@ -34,7 +34,7 @@ def tightness() -> Metric:
 
 
 def identity_confusion() -> Metric:
-    """Share of the queries that are nearer to another picture than to their own clean twin.
+    """Share of the queries that are no nearer to their own clean twin than to another picture.
 
     A query's twin is its own row of the gallery, which the other figures leave out; here it
     competes with all other pictures, of any class, and ties count against the model. Under the
@@ -42,8 +42,7 @@ def identity_confusion() -> Metric:
     still nearest to the picture it was made of. Under clean it is 0 but for duplicates. Queries
     without a row of their own in the gallery are left out; None if all are.
 
-    Source: an adversary taken for another instance, as contrastive learning knows instances (Kim et
-        al. 2020, Adversarial self-supervised contrastive learning).
+    Source: Kim et al. 2020, Adversarial self-supervised contrastive learning, on instance confusion
     """
     return confused
 
