@@ -253,6 +253,14 @@ def test_alpha_follows_the_distance_once_it_is_warm() -> None:
     assert int(made.calls) == 2
 
 
+def test_features_that_never_move_leave_alpha_alone() -> None:
+    made = loss(adversaries=[1], alpha=0.2, alpha_warm=1)
+    given = [view[:2] for view in views(count=2)]
+    for _ in range(3):
+        made(*given, *apart(0.0))
+    assert made.alpha_now == 0.2
+
+
 def test_the_release_overwrites_one_direction() -> None:
     """Its clean-to-adversary block is the other direction's: w + w² of that one, none of this."""
     given, w = views(count=2), 1.5
@@ -301,6 +309,8 @@ def test_gradients_are_the_central_differences() -> None:
         ({"beta": 1.0, "tau": 1.0}, "tau"),
         ({"alpha_warm": 5}, "alpha_warm needs alpha"),
         ({"queue": 8}, "embedding_size"),
+        ({"queue": 8, "positives": "labels"}, "keeps no labels"),
+        ({"adversaries": [1, 1]}, "names one twice"),
         ({"temperature": 0}, "temperature"),
     ],
 )

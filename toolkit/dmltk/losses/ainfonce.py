@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -12,75 +11,15 @@ from msgspec import Meta
 from torch import Tensor, nn
 
 from dmltk.errors import DmltkError, UserError
-from dmltk.losses.contrast import Hard, Masks, masks, plain, similarities
+from dmltk.losses.contrast import Hard, Masks, Positives, masks, plain, similarities
 
-__all__ = ["AInfoNCE", "Positives", "ainfonce"]
+__all__ = ["AInfoNCE", "ainfonce"]
 
 Place = Annotated[int, Meta(ge=0)]
 UNIT = 1e-2
 """How far from 1 the length of an embedding may be, in single precision."""
 MANY = 0.1
 """A larger share of anchors on the floor is warned of."""
-
-
-@dataclass(frozen=True)
-class Positives:
-    """How pairs of a clean view and an adversary weigh, and whom they move.
-
-    Args:
-        adversaries: places of the adversarial views.
-        alpha: share of such a pair's pull that moves the clean view; None moves both alike.
-        weight: of such a pair.
-        form: ``advcl`` or ``rocl``; see :func:`ainfonce`.
-        release: whether, without alpha, one direction is overwritten by the other.
-
-    Raises:
-        UserError: a weight without an adversary.
-    """
-
-    adversaries: tuple[int, ...] = ()
-    alpha: float | None = None
-    weight: float = 1.0
-    form: Literal["advcl", "rocl"] = "advcl"
-    release: bool = False
-
-    def __post_init__(self) -> None:
-        if (self.alpha is not None or self.weight != 1) and not self.adversaries:
-            raise UserError(
-                "loss 'ainfonce' weighs pairs with an adversary and knows none: write"
-                " adversaries=[2], the places of the adversarial views"
-            )
-
-    def combined(
-        self,
-        both: Tensor,
-        stopped: Tensor,
-        positive: Tensor,
-        adversary: Tensor,
-        alpha: float | None,
-    ) -> Tensor:
-        """What each ordered pair of positives costs, (R, R), zero elsewhere.
-
-        Args:
-            both: (R, R) the pairs' terms, gradient to both sides.
-            stopped: the same with gradient to the anchor alone.
-            positive: (R, R) booleans.
-            adversary: (R,) which rows are adversaries.
-            alpha: in force now.
-        """
-        clean_first = ~adversary[:, None] & adversary
-        cross = clean_first | clean_first.T
-        base = stopped if self.form == "rocl" else both
-        if alpha is None and self.release and self.form == "advcl":
-            weighed = (self.weight + self.weight**2) * base
-            found = torch.where(cross, torch.where(clean_first, 0.0, weighed), base)
-        elif alpha is None:
-            found = torch.where(cross, self.weight * base, base)
-        else:
-            times = 1.0 if self.form == "rocl" else 2.0
-            share = alpha * clean_first.to(both.dtype) + (1 - alpha) * clean_first.T.to(both.dtype)
-            found = torch.where(cross, self.weight * times * share * stopped, base)
-        return found.masked_fill(~positive, 0.0)
 
 
 class AInfoNCE(nn.Module):
@@ -103,6 +42,9 @@ class AInfoNCE(nn.Module):
 
     Attributes:
         alpha_now: the alpha of the last call.
+
+    Raises:
+        UserError: a queue beside labels, or without the length of an embedding.
     """
 
     dmltk_kind = "losses"
@@ -127,6 +69,12 @@ class AInfoNCE(nn.Module):
         least: float = 0.5,
     ) -> None:
         super().__init__()
+        if queue and by_label:
+            raise UserError(
+                "loss 'ainfonce': a queue keeps no labels, so positives=labels cannot go with it"
+            )
+        if queue and not embedding_size:
+            raise UserError("loss 'ainfonce': a queue needs embedding_size, which a run offers")
         self.temperature = temperature
         self.scale = temperature / (base_temperature or temperature)
         self.positives = positives or Positives()
@@ -259,7 +207,7 @@ class AInfoNCE(nn.Module):
             return start
         mean, now = float(self.distance), float(gap)
         least = self.least * mean
-        share = 1.0 if now <= least else (mean - now) / (mean - least) if now < mean else 0.0
+        share = 1.0 if now < least else (mean - now) / (mean - least) if now < mean else 0.0
         self.alpha_now = start + (0.5 - start) * share
         return self.alpha_now
 
@@ -322,8 +270,6 @@ def ainfonce(
         raise UserError("loss 'ainfonce': alpha_warm needs alpha, the value to start from")
     if tau and beta is None:
         raise UserError("loss 'ainfonce': tau needs beta; write beta=0 to debias alone")
-    if queue and not embedding_size:
-        raise UserError("loss 'ainfonce': a queue needs embedding_size, which a run offers")
     released = variant == "release"
     along = ("row" if form == "rocl" else "column") if released else ""
     hard = None if beta is None else Hard(beta, tau, temperature, detach_weights, along)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
+
+from dmltk.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,70 @@ def similarities(anchors: Tensor, contrasts: Tensor, temperature: float) -> Tens
 def plain(s: Tensor, found: Masks) -> Tensor:
     """Log of the sum over all other columns, positives included, (R,)."""
     return _logsumexp(s, found.positive | found.negative)
+
+
+@dataclass(frozen=True)
+class Positives:
+    """How pairs of a clean view and an adversary weigh, and whom they move.
+
+    Args:
+        adversaries: places of the adversarial views.
+        alpha: share of such a pair's pull that moves the clean view; None moves both alike.
+        weight: of such a pair.
+        form: ``advcl`` or ``rocl``; see :func:`ainfonce`.
+        release: whether, without alpha, one direction is overwritten by the other.
+
+    Raises:
+        UserError: a weight without an adversary.
+    """
+
+    adversaries: tuple[int, ...] = ()
+    alpha: float | None = None
+    weight: float = 1.0
+    form: Literal["advcl", "rocl"] = "advcl"
+    release: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.alpha is not None or self.weight != 1) and not self.adversaries:
+            raise UserError(
+                "loss 'ainfonce' weighs pairs with an adversary and knows none: write"
+                " adversaries=[2], the places of the adversarial views"
+            )
+        if len(set(self.adversaries)) < len(self.adversaries):
+            raise UserError(
+                f"loss 'ainfonce': adversaries={list(self.adversaries)} names one twice"
+            )
+
+    def combined(
+        self,
+        both: Tensor,
+        stopped: Tensor,
+        positive: Tensor,
+        adversary: Tensor,
+        alpha: float | None,
+    ) -> Tensor:
+        """What each ordered pair of positives costs, (R, R), zero elsewhere.
+
+        Args:
+            both: (R, R) the pairs' terms, gradient to both sides.
+            stopped: the same with gradient to the anchor alone.
+            positive: (R, R) booleans.
+            adversary: (R,) which rows are adversaries.
+            alpha: in force now.
+        """
+        clean_first = ~adversary[:, None] & adversary
+        cross = clean_first | clean_first.T
+        base = stopped if self.form == "rocl" else both
+        if alpha is None and self.release and self.form == "advcl":
+            weighed = (self.weight + self.weight**2) * base
+            found = torch.where(cross, torch.where(clean_first, 0.0, weighed), base)
+        elif alpha is None:
+            found = torch.where(cross, self.weight * base, base)
+        else:
+            times = 1.0 if self.form == "rocl" else 2.0
+            share = alpha * clean_first.to(both.dtype) + (1 - alpha) * clean_first.T.to(both.dtype)
+            found = torch.where(cross, self.weight * times * share * stopped, base)
+        return found.masked_fill(~positive, 0.0)
 
 
 @dataclass(frozen=True)
